@@ -19,7 +19,7 @@ from tests.http.httpclient import HttpClient
 from toolwire import Client, Server, testing
 from toolwire.auth import Principal
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway import Breaker, Gateway, Health, gateway_of, list_follower, remote_server
+from toolwire.gateway import Breaker, Gateway, Health, availability, gateway_of, list_follower
 from toolwire.gateway.back_health import (
     CircuitBreaker,
     CredentialMissing,
@@ -289,7 +289,7 @@ def state_of(gateway: Gateway) -> tuple[str, str]:
 async def test_a_server_that_fails_is_left_alone_and_comes_back(
     back: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(availability, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(list_changes, "TOGETHER_SECONDS", 0.0)
     seconds = 0.2 if fault == "hangs" else 30
     async with (
@@ -450,7 +450,8 @@ class Asked:
         self.asked = 0
         self.given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         limits = UpstreamLimits(Breaker(**settings))
-        self.guard = UpstreamGuard("b", limits, self._send, lambda send: None, lambda state: self.checks.plan())
+        plan = lambda *state: self.checks.plan()  # noqa: E731
+        self.guard = UpstreamGuard("b", limits, self._send, lambda send: None, plan, check_needed=plan)
         self.checks = HealthChecks(self.guard, None, lambda: False, self._ask)
 
     async def _ask(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.gateway.backs import Away, Recorded, behind, gateway_before, listens, one, told, tool_named, until
 
 from toolwire import Client, Gateway, Policy, Server, ToolResult, testing
-from toolwire.gateway import list_follower, remote_server
+from toolwire.gateway import availability, list_follower
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, Unreachable
@@ -56,7 +56,7 @@ def announced(wire: Any, family: str = "tools") -> int:
 async def test_the_part_of_a_server_that_went_away_is_missing_until_it_is_back(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(availability, "GRACE_SECONDS", 0.01)
     async with fragile(front, back) as (_, target, client, wire):
         assert await names(client) == ["fragile_run", "there_run"]
         assert MISSING_KEY not in last_list(wire)["_meta"]
@@ -79,7 +79,7 @@ async def test_the_part_of_a_server_that_went_away_is_missing_until_it_is_back(
 async def test_a_stale_list_is_served_where_that_is_wanted(
     front: str, back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(availability, "GRACE_SECONDS", 0.0)
     async with fragile(front, back, stale=True) as (gateway, target, client, wire):
         await target.leave()
         await until(lambda: gateway.backs["fragile"].state == "away")

@@ -568,7 +568,7 @@ async def test_a_task_is_remembered_until_its_ttl_is_over(
         await elapse(seconds + IDLE_SECONDS + SWEEP_SECONDS)
         assert remote.back_connections.conversations == 0
         assert _conversations() == 0
-        assert not remote.tool_tasks.is_used
+        assert not remote.components.tool_tasks.is_used
 
 
 @pytest.mark.parametrize(("front", "tool"), [(MODERN, "hold"), ("2025-06-18", "only")])
@@ -581,7 +581,7 @@ async def test_a_task_that_no_client_knows_is_forgotten_when_it_is_over(front: s
         for _ in range(2):
             assert text_in(await client.call(tool))
         assert _conversations() == remote.back_connections.conversations
-        assert not remote.tool_tasks.is_used
+        assert not remote.components.tool_tasks.is_used
 
 
 def _conversations() -> int:

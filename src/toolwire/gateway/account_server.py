@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from msgspec import json
+from msgspec import json, structs
 
 from toolwire.auth.errors import NotConnected, SignInFailed
 from toolwire.auth.principal import Principal
@@ -23,21 +22,18 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector
 from toolwire.client.target import Target
-from toolwire.gateway.addresses import Unit, units_of
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
-from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
+from toolwire.gateway.list_follower import LEAST_SECONDS, ListFollower
 from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
-from toolwire.gateway.remote_server import RemoteServer, State
-from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
+from toolwire.gateway.remote_server import RemoteServer
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Mount
-from toolwire.server.components import Component
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
 
@@ -86,7 +82,7 @@ class OwnerLists:
         self.next_reading: float = -inf
         """When the lists may be read again, after that failed."""
         self.follower: ListFollower = ListFollower(
-            self, FollowSettings(timeout=server.timeout, patience=server.follower.patience, persists=False)
+            self, structs.replace(server.follower.settings, is_pinned=True, persists=False)
         )
         self._server = server
 
@@ -135,11 +131,6 @@ class OwnerLists:
 class AccountServer(RemoteServer):
     """A server elsewhere that shows its lists to nobody but the holders of accounts."""
 
-    state: State
-    error: str | None
-    last_change: float | None
-    retired: dict[str, Mapping[str, Component]] | None
-
     def __init__(self, *args: Any, credentials: BackCredentials, **options: Any) -> None:
         super().__init__(*args, credentials=credentials, **options)
         self._credentials = credentials
@@ -147,9 +138,7 @@ class AccountServer(RemoteServer):
         """By the ids of owners. The one that was used longest ago comes first."""
         self._groups: dict[str, ListGroup] = {}
         self._last_connection: ClientConnection | None = None
-        self._has_replicas = False
         self._sweeping: asyncio.Task[None] | None = None
-        self.timeout: float | None = options.get("timeout", TIMEOUT_SECONDS)
 
     @property
     def known_connection(self) -> ClientConnection | None:
@@ -182,15 +171,13 @@ class AccountServer(RemoteServer):
         await super().end()
 
     def retire(self) -> None:
-        shown = {kind: self.catalog.listed(kind) for kind in ("tools", "prompts")}
         for known in list(self._owners.values()):
             self.forget(known)
         super().retire()
-        self.retired = {**shown}
 
     # --- subscriptions ---
 
-    def _watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
+    def watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
         """Have the server tell the account of a caller of the resources that the caller subscribes to."""
         call = CURRENT.get(None)
         owner = None if call is None else self._credentials.asker(call).owner
@@ -213,7 +200,7 @@ class AccountServer(RemoteServer):
         """Return the resources of an account that clients of this process are subscribed to."""
         if not known.watched:
             return set()
-        watched = {uri for hub in self._watched for uri in hub.watched()}
+        watched = self.hosts.watched()
         return {uri for uri in known.watched if self.uris.public(uri) in watched}
 
     # --- callers ---
@@ -221,7 +208,7 @@ class AccountServer(RemoteServer):
     def meet(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller, and of its session, where they are not known here."""
         reading = self._meet_owner(call)
-        if not self._has_replicas or self.retired is not None:
+        if not self.hosts.are_replicated or self.lifecycle.is_retired:
             return reading
         return self._meet_both(call, reading)
 
@@ -233,11 +220,11 @@ class AccountServer(RemoteServer):
             await waited
 
     def _meet_conversations(self) -> None:
-        self._has_replicas = True
+        """Leave it to `meet`, which every request passes here."""
 
     def _meet_owner(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
-        if call.method in _WITHOUT_COMPONENTS or self.retired is not None:
+        if call.method in _WITHOUT_COMPONENTS or self.lifecycle.is_retired:
             return None
         asker = self._credentials.asker(call)
         if asker.owner is None:
@@ -293,7 +280,7 @@ class AccountServer(RemoteServer):
 
     def check_circle(self, lists: RemoteLists) -> None:
         """Raise `Unreachable` for lists that came through this gateway itself."""
-        if not set(self._marks()).isdisjoint(lists.gateways):
+        if not set(self.hosts.marks).isdisjoint(lists.gateways):
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
 
     def take_lists_of(self, known: OwnerLists, lists: RemoteLists, connection: ClientConnection) -> None:
@@ -311,23 +298,19 @@ class AccountServer(RemoteServer):
         """Take note that the server answers, and list what was taken out of lists."""
         if self.guard.state == "open":
             return
-        if self.state == "away":
-            log.warning("the server %r is there now", self.name)
-        self.state, self.error = "ready", None
-        self._cancel_unlisting()
+        self.availability.note_ready()
         self._note([], ())
-        if self.catalog.is_unlisted:
-            self._set_unlisted(False)
-        self._tell_published()
+        self.availability.list_again()
+        self.availability.tell_watchers()
 
-    def _set_unlisted(self, is_unlisted: bool) -> None:
-        super()._set_unlisted(is_unlisted)
+    def announce_lists(self) -> None:
+        super().announce_lists()
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
     def _breaker_moved(self, state: BreakerState) -> None:
         super()._breaker_moved(state)
-        if state != "open" and self.state == "away" and self.retired is None:
+        if state != "open" and self.availability.is_away and not self.lifecycle.is_retired:
             self._is_there()
 
     async def _ask_for_sign(self, seconds: float) -> None:
@@ -342,11 +325,8 @@ class AccountServer(RemoteServer):
         """Say in the lists of a caller that those of this server are missing, unless the last ones are known."""
         known.next_reading = asyncio.get_running_loop().time() + LEAST_SECONDS
         if isinstance(error, TransportError) and not isinstance(error, Unauthorized):
-            why = str(error)
-            if self.state != "away":
-                log.warning("the server %r is away: %s", self.name, why)
-            self.state, self.error = "away", why
-            self._tell_published()
+            self.availability.note_away(str(error))
+            self.availability.tell_watchers()
         else:
             log.warning("%s: the lists of a caller cannot be read: %s", self.name, error)
         if known.group is None and known.owner in self._owners:
@@ -380,24 +360,18 @@ class AccountServer(RemoteServer):
 
     def _offer(self, group: ListGroup) -> None:
         generation = self.uris.generation
-        self._addresses.settle(self._units())
+        self.components.settle_addresses(self._all_lists())
         for each in self._groups.values() if self.uris.generation != generation else (group,):
-            self._fill(each.catalog, each.lists)
+            self.components.fill(each.catalog, each.lists)
         self.conversations.compare_all()
-        self._made_for = self.uris.generation
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
         group.catalog.notes = {GATEWAYS_KEY: lists.gateways, **({MISSING_KEY: missing} if missing else {})}
         self.catalog.mount(Mount("", group.catalog))
-        self.last_change = time.time()
+        self.availability.note_change()
 
-    def _units(self) -> Iterable[Unit]:
-        """Return the addresses in all lists, each once."""
-        found: dict[tuple[str, str], Unit] = {}
-        for lists in (*(group.lists for group in self._groups.values()), *self._overlaid_lists()):
-            for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
-                found.setdefault((unit.kind, unit.main), unit)
-        return found.values()
+    def _all_lists(self) -> Iterable[RemoteLists]:
+        return (*(group.lists for group in self._groups.values()), *self._overlaid_lists())
 
     def _assign(self, known: OwnerLists, group: ListGroup | None) -> None:
         """Show an account the components of a group from now on."""
@@ -414,7 +388,7 @@ class AccountServer(RemoteServer):
             self.catalog.unmount(before.catalog)
         if group is None:
             return
-        self.last_change = time.time()
+        self.availability.note_change()
         for family in FAMILIES:
             if before.lists.family(family) != group.lists.family(family):
                 # The groups are the same as before, and so is the merged list. But the caller has another one.

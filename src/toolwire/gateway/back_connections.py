@@ -17,7 +17,7 @@ from contextvars import Context
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -116,6 +116,8 @@ class ConnectionBounds(Struct, frozen=True):
     """How many calls of one caller wait for their share of the places."""
     is_shared: bool = False
     """Whether all clients share the connections to a legacy server, of which there is one unless `most` says more."""
+    caller_share: float = Limits().share
+    """The part of the places of the shared connection that one caller gets."""
 
 
 class PoolCapabilities(DeclaredCapabilities):
@@ -251,34 +253,43 @@ class _Lane:
             await connection.unused()
 
 
+class ConnectionsOwner(Protocol):
+    """The upstream that connections lead to."""
+
+    def note_change(self, conversation: Conversation, method: str | None, uri: str | None) -> None:
+        """Note what a legacy server announced in a conversation."""
+
+    def note_closed(self, conversation: Conversation) -> None:
+        """Note that the connection of a conversation was closed."""
+
+    def note_moved(self) -> None:
+        """Note that the shared connection is to be opened at another address."""
+
+    def is_kept(self, client: Hashable) -> bool:
+        """Return whether a client has subscriptions, or lists of its own, in its conversation."""
+
+
 class BackConnections:
     """The connections to one server. `shared` is the one for lists, changes, and all calls of modern servers."""
 
     def __init__(
         self,
+        owner: ConnectionsOwner,
         target: Target,
         identity: t.Implementation,
         *,
-        changed: Callable[[Conversation, str | None, str | None], None],
         timeout: float | None,
         revision: str | None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
-        """`changed` is called with the announcements of legacy servers in conversations."""
+        self._owner = owner
         self._bounds = bounds or ConnectionBounds()
         self._waiting = 0
         self._turns = asyncio.Lock()
         self.target = target
         self.urls: UrlStates | None = target.states if isinstance(target, SeveralUrls) else None
         """The addresses of a server that has several."""
-        self.moved: Callable[[], None] | None = None
-        """Is called when the shared connection is to be opened at another address."""
-        self.closed: Callable[[Conversation], None] = lambda conversation: None
-        """Is called with each conversation whose connection is closed."""
-        self.is_kept: Callable[[Hashable], bool] = lambda client: False
-        """Says whether a client has subscriptions, or lists of its own, in its conversation."""
         self._identity = identity
-        self._changed = changed
         self._timeout = timeout
         self._revision = revision
         self._is_modern_only = False
@@ -290,12 +301,11 @@ class BackConnections:
         if self.is_shared:
             opener.answers = PoolCapabilities()
         self.shared: Connector = Connector(opener)
-        self.caller_share: float = Limits().share
-        """The part of the places of the shared connection that one caller gets."""
         self._lanes: dict[Conversation, _Lane] = {}
         self._taken: dict[RelayConnection, _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
+        self._failback: Returning | None = None
 
     def _opener(
         self,
@@ -322,7 +332,7 @@ class BackConnections:
         self._is_modern_only = False
         session, calls = connection.session, connection.calls
         if isinstance(session, HttpSession) and session.places is not None:
-            shares = Shares(session.places, self.caller_share, "calls")
+            shares = Shares(session.places, self._bounds.caller_share, "calls")
             shares.own = min(max(shares.own, self._bounds.of_caller), session.places)
 
             def find_caller(identifier: RequestId) -> Caller:
@@ -335,10 +345,15 @@ class BackConnections:
 
     # --- several addresses ---
 
-    def returning(self) -> Returning | None:
-        """Return what tries addresses again that did not work; None where the server has one address."""
+    def start_failback(self) -> None:
+        """Try addresses again that did not work, where the server has several."""
         opener = self._opener(EVERYTHING, _ignore)
-        return Returning(opener, self._prefer) if isinstance(opener, FailoverOpener) else None
+        self._failback = Returning(opener, self._prefer) if isinstance(opener, FailoverOpener) else None
+
+    async def stop_failback(self) -> None:
+        """Try addresses no more."""
+        if self._failback is not None:
+            await self._failback.stop()
 
     def address_of(self, connection: RelayConnection) -> str:
         """Return the address of a connection, where the server has several."""
@@ -374,8 +389,8 @@ class BackConnections:
             if connector.connection is connection:
                 connector.connection = None
                 self._end(connection.retire())
-                if connector is self.shared and self.moved is not None:
-                    self.moved()
+                if connector is self.shared:
+                    self._owner.note_moved()
 
     # --- connections ---
 
@@ -484,7 +499,7 @@ class BackConnections:
         least = min(lanes, key=lambda lane: (lane.load, not lane.connector.connected), default=None)
         if (least is None or least.load) and 1 + len(lanes) < (self._bounds.most or 1):
             number = next(each for each in count(1) if FIRST_MEMBER._replace(number=each) not in self._lanes)
-            opener = self._opener(EVERYTHING, partial(self._changed, FIRST_MEMBER._replace(number=number)))
+            opener = self._opener(EVERYTHING, partial(self._owner.note_change, FIRST_MEMBER._replace(number=number)))
             opener.make_connection, opener.answers = PooledConnection, PoolCapabilities()
             least = _Lane(opener, asyncio.get_running_loop().time(), None)
             self._put_lane(FIRST_MEMBER._replace(number=number), least)
@@ -492,7 +507,7 @@ class BackConnections:
 
     def _note_change(self, lane: _Lane, method: str | None, uri: str | None) -> None:
         if lane.conversation is not None:
-            self._changed(lane.conversation, method, uri)
+            self._owner.note_change(lane.conversation, method, uri)
 
     def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
@@ -552,7 +567,11 @@ class BackConnections:
             place = place.at(resumption.address) or place
         link = await place.open()
         connection = RelayConnection(
-            link, DeclaredCapabilities(EVERYTHING), None, partial(self._changed, _signed(owner)), NotificationHandlers()
+            link,
+            DeclaredCapabilities(EVERYTHING),
+            None,
+            partial(self._owner.note_change, _signed(owner)),
+            NotificationHandlers(),
         )
         try:
             agreement = msgspec.structs.replace(shared.agreement, revision=resumption.revision)
@@ -695,7 +714,7 @@ class BackConnections:
             is_over = getattr(key.client, "over", False)
             # One that is open for announcements alone stays longer. The shared connection subscribes in its place then.
             may_end = not lane.is_busy or (lane.is_followed and not _is_signed(key))
-            idle = self.idle_seconds * (FOLLOWED_TIMES if lane.is_followed or self.is_kept(key.client) else 1)
+            idle = self.idle_seconds * (FOLLOWED_TIMES if lane.is_followed or self._owner.is_kept(key.client) else 1)
             if may_end and lane.kept_until < now and (is_over or lane.used < now - idle):
                 self._close_lane(key)
 
@@ -703,7 +722,7 @@ class BackConnections:
         lane = self._lanes.pop(conversation)
         lane.conversation = None
         self._end(lane.close())
-        self.closed(conversation)
+        self._owner.note_closed(conversation)
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
         closing = asyncio.get_running_loop().create_task(work)

@@ -216,7 +216,8 @@ class UpstreamGuard:
     """Applies the limits of one upstream to the calls of all clients.
 
     `send` sends a request, `use` replaces the function that sends requests from now on. `changed` is called when the
-    breaker has moved.
+    breaker has moved, `check_needed` when a health check is needed while calls pass, and `succeeded` when a request
+    succeeds after failures.
     """
 
     def __init__(
@@ -226,11 +227,16 @@ class UpstreamGuard:
         send: Send,
         use: Callable[[Send], None],
         changed: Callable[[BreakerState], None],
+        *,
+        check_needed: Callable[[], None],
+        succeeded: Callable[[], None] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._name = name
         self._use = use
         self._changed = changed
+        self._check_needed = check_needed
+        self._succeeded = succeeded
         self._send = send
         self._gates = Gates()
         self._placed = [Placed(each, name) for each in limits.slots]
@@ -239,10 +245,6 @@ class UpstreamGuard:
         if limits.breaker is not None:
             self.breaker = CircuitBreaker(limits.breaker, clock or _loop_time)
             self._probes = limits.breaker.probes
-        self.on_success: Callable[[], None] | None = None
-        """Called when a request succeeds after failures."""
-        self.on_doubt: Callable[[], None] | None = None
-        """Called when a health check is needed while calls pass."""
         self._probing = 0
         self._running = 0
         use(self._normal)
@@ -310,8 +312,8 @@ class UpstreamGuard:
             )
         if breaker.state != before or breaker.state == "open":
             self._changed(breaker.state)
-        elif breaker.next_check_at is not None and self.on_doubt is not None:
-            self.on_doubt()
+        elif breaker.next_check_at is not None:
+            self._check_needed()
 
     # --- the ways to send a request ---
 
@@ -354,8 +356,8 @@ class UpstreamGuard:
     def _record_success(self, when: BreakerState, call: Call) -> None:
         if self.breaker is not None and self.breaker.state == when:
             self._move(self.breaker.record_success, source_of(call))
-        if self.on_success is not None:
-            self.on_success()
+        if self._succeeded is not None:
+            self._succeeded()
 
     def _refusal(self) -> CallRefused:
         seconds = max(1.0, self.seconds_until_check)
@@ -409,7 +411,6 @@ class HealthChecks:
         self._failed = 0
         self._next: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
-        guard.on_doubt = self.plan
 
     def plan(self) -> None:
         """Plan the next health check, where one is needed."""

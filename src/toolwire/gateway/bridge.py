@@ -57,7 +57,7 @@ class Bridge(Server):
             list_timeout=START_SECONDS,
             keeps_stale_lists=True,
         )
-        self._remote.published.append(self._look)
+        self._remote.availability.watchers.append(self._look)
         # A client asks once what there is, and the other server may not be there yet.
         self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.catalog.mount(Mount("", self._remote.catalog))
@@ -66,14 +66,14 @@ class Bridge(Server):
         """Take note that the other server was reached, has changed, or is away."""
         remote = self._remote
         connection = remote.back_connections.shared.connection
-        if remote.state == "ready" and connection is not None:
+        if remote.is_ready and connection is not None:
             agreement = connection.agreement
             if agreement.server is not UNSET:
                 self.kernel.introduce(agreement.server)
             self.kernel.offer.tell_instructions(remote.remote_instructions or "")
             self._say(f"connected to {remote.name}, which speaks {connection.revision}")
-        elif remote.state == "away":
-            self._say(f"{remote.name} is away, and is tried again: {remote.error}")
+        elif remote.availability.is_away:
+            self._say(f"{remote.name} is away, and is tried again: {remote.availability.error}")
 
     def _say(self, line: str) -> None:
         if line != self._told and self._tell is not None:

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 from toolwire._version import __version__
+from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector, may_repeat
 from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import wait_out
 from toolwire.client.target import Target
-from toolwire.gateway.back_connections import BackConnections, Conversation
+from toolwire.gateway.back_connections import BackConnections, ConnectionsOwner, Conversation
 from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
-from toolwire.gateway.list_follower import FollowSettings, ListFollower
-from toolwire.gateway.relaying import Answer, BackFailed, Relay
+from toolwire.gateway.relaying import Answer, BackFailed, Relay, RelayOwner
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.sent_request import Headers, Sent
-from toolwire.gateway.uris import UriNames
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.errors import (
+    OutcomeUnknown,
     ServerError,
     ToolwireError,
     TransportError,
@@ -39,8 +40,6 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import Component
 
 _FAMILIES: Final = ("tools", "resources", "prompts")
-#: The names of tools stay whole, because the client may know them from another place.
-_ANY_LENGTH: Final = 10_000
 
 
 class ClientGateway(Gateway):
@@ -93,7 +92,7 @@ class ClientGateway(Gateway):
     @property
     def missing(self) -> dict[str, str]:
         """The servers that are away, each with the reason."""
-        return {name: back.error for name, back in self._by_name.items() if back.error is not None}
+        return {name: why for name, back in self._by_name.items() if (why := back.availability.error) is not None}
 
     def told(self, server: str, method: str | None) -> None:
         """Take note that a server announced a change; None stands for any change."""
@@ -126,9 +125,9 @@ class ClientGateway(Gateway):
         component: Component
         try:
             if kind == "tools":
-                component = RemoteTool(back, t.Tool(name=inner, input_schema={"type": "object"}), inner)
+                component = RemoteTool(back.components, t.Tool(name=inner, input_schema={"type": "object"}), inner)
             else:
-                component = RemotePrompt(back, t.Prompt(name=inner), inner)
+                component = RemotePrompt(back.components, t.Prompt(name=inner), inner)
         except ServerError:
             return None  # No component can have such a name.
         mount = next(each for each in self.catalog.mounts if each.catalog is back.catalog)
@@ -138,10 +137,8 @@ class ClientGateway(Gateway):
 class _MemberConnections(BackConnections):
     """The one connection of a client to one of its servers. Lists, changes and all calls go over it."""
 
-    def __init__(self, target: Target, connector: Connector) -> None:
-        super().__init__(
-            target, t.Implementation("", ""), changed=lambda credential, method, uri: None, timeout=None, revision=None
-        )
+    def __init__(self, connector: Connector, target: Target, owner: ConnectionsOwner) -> None:
+        super().__init__(owner, target, t.Implementation("", ""), timeout=None, revision=None)
         self.shared: Connector = connector
 
     async def of(
@@ -161,8 +158,6 @@ class _MemberConnections(BackConnections):
 class _Back(RemoteServer):
     """One of the servers of a client."""
 
-    has_many_callers = False
-
     def __init__(
         self,
         name: str,
@@ -172,20 +167,17 @@ class _Back(RemoteServer):
         longer: list[str],
         patience: float,
     ) -> None:
-        connections = _MemberConnections(target, connector)
+        self._longer = longer
         super().__init__(
             name,
             target,
-            timeout=None,
-            room=_ANY_LENGTH,
-            connections=connections,
+            timeout=None,  # The client has the deadlines.
             list_timeout=patience,
             protection=UpstreamLimits(breaker=None),
+            make_connections=partial(_MemberConnections, connector, target),
+            make_relay=partial(_MemberRelay, errors),
+            waits_for_lists=True,
         )
-        # The client has the deadlines.
-        self.relay: Relay = _MemberRelay(self, connections, errors, self._addresses.names)
-        self.follower = ListFollower(self, FollowSettings(timeout=None, patience=patience, waits=True))
-        self._longer = longer
         self.settled: asyncio.Event = asyncio.Event()
         """Whether it is known what the server has, or that it is away."""
 
@@ -198,13 +190,19 @@ class _Back(RemoteServer):
         if method != UPDATED:
             self.follower.note_announcement()
 
-    def _name(self, name: str) -> str:
-        """Return the name. Raise `ServerError` if it would be taken for that of another server."""
-        public = f"{self.name}_{name}"
+    def check_connection(self, connection: ClientConnection) -> None:
+        """Take every server: its restrictions hold for the client, which is its only caller."""
+
+    def find_sender(self, call: Call) -> None:
+        """Return nothing: the requests are those of the client itself."""
+
+    def rename(self, inner: str, room: int) -> str:
+        """Return the name as it is, because the client may know it from another place."""
+        public = f"{self.name}_{inner}"
         other = next((each for each in self._longer if public.startswith(f"{each}_")), None)
         if other is not None:
             raise ServerError(f"{public[:200]!r} would be one of {other}")
-        return name
+        return inner
 
 
 class _MemberRelay(Relay):
@@ -212,13 +210,13 @@ class _MemberRelay(Relay):
 
     def __init__(
         self,
-        back: _Back,
-        connections: BackConnections,
         errors: dict[RequestId, Exception | None],
-        uris: UriNames,
+        name: str,
+        connections: BackConnections,
+        owner: RelayOwner,
+        **options: Any,
     ) -> None:
-        super().__init__(back.name, connections, timeout=None, suspect=back.suspect, uris=uris)
-        self._back = back
+        super().__init__(name, connections, owner, **options)
         self._errors = errors
 
     async def send(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
@@ -242,11 +240,16 @@ class _MemberRelay(Relay):
         except TransportError as failure:
             raise self._noted(call, failure) from None
 
+    def _may_send_again(self, error: TransportError, connection: RelayConnection, method: str, sent: Sent) -> bool:
+        """Return whether a request may be sent again at once. Calls of tools may be after a while (`_may_repeat`)."""
+        is_call = method == "tools/call" and isinstance(error, OutcomeUnknown)
+        return not is_call and super()._may_send_again(error, connection, method, sent)
+
     def _may_repeat(self, error: Exception, method: str, sent: Sent) -> bool:
         connection = self.connections.shared.connection
         if connection is None or not self.connections.target.restartable or not isinstance(error, TransportError):
             return False
-        again = method == "tools/call" and self._back.is_repeatable(sent.members["name"])
+        again = method == "tools/call" and self.owner.is_repeatable(sent.members["name"])
         return may_repeat(error, connection, method, t.RequestParams(), again)
 
     def _answered(self, call: Call, answer: Answer) -> Answer:
@@ -257,7 +260,7 @@ class _MemberRelay(Relay):
 
     def _noted(self, call: Call, error: Exception) -> BackFailed:
         """Keep an error for the client, which raises it in place of the answer."""
-        if isinstance(error, Unreachable) and self._back.state == "away":
+        if isinstance(error, Unreachable) and cast("_Back", self.owner).availability.is_away:
             named = type(error)(f"The server {self.name!r} is away: {error}")
             named.__dict__.update(error.__dict__)
             error = named

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import CommandTarget, TargetLike, TargetOptions, resolve
+from toolwire.gateway.availability import State
 from toolwire.gateway.back_connections import MAX_CONVERSATIONS, ConnectionBounds
 from toolwire.gateway.back_health import (
     QUEUE,
@@ -25,7 +26,7 @@ from toolwire.gateway.back_health import (
 from toolwire.gateway.file_types import given
 from toolwire.gateway.list_follower import LIST_SECONDS
 from toolwire.gateway.names import MAX_NAME, credential_names
-from toolwire.gateway.remote_server import RemoteServer, State
+from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.sent_request import allowed_headers
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
 from toolwire.protocol.apps import UI_EXTENSION
@@ -147,7 +148,7 @@ class Coming(NamedTuple):
 
     async def until_settled(self) -> None:
         """Wait until its lists are known, or its time for that is over."""
-        await self.back.until_settled()
+        await self.back.lifecycle.wait_until_settled()
 
 
 class ComingApi(NamedTuple):
@@ -353,16 +354,12 @@ class Gateway(Server):
             credentials=signing,
             protection=protection,
             policy=options.policy,
-            bounds=_make_bounds(options),
+            bounds=_make_bounds(options, self.limits.share),
+            views=options.views,
+            answers_pings=self.answers_pings,
+            credential=_kind_of_credential(options),
+            forwards=allowed,
         )
-        if not options.views:
-            back.hide_views()
-        if credentials is not None:
-            back.credential = type(credentials).__name__
-        elif options.auth is not None:
-            back.credential = "auth"
-        if allowed:
-            back.relay.forward(allowed)
         self.put(back, prefix, options.shape)
 
     def _add_api(self, name: str, api: DescribedApi, options: UpstreamOptions) -> None:
@@ -391,9 +388,7 @@ class Gateway(Server):
 
     def put(self, back: RemoteServer, prefix: str, shape: Shape | None = None) -> None:
         """Put a server behind this one that is made already."""
-        back.published.append(self._look_soon)
-        back.answers_pings = self.answers_pings
-        back.back_connections.caller_share = self.limits.share
+        back.availability.watchers.append(self._look_soon)
         self._backs[back.name] = (back, prefix)
         self.mount_catalog(prefix, back.catalog, shape, back.name if self._marks_upstreams else None)
 
@@ -469,7 +464,7 @@ class Gateway(Server):
             self._backs[name] = old
         back.hold_back()
         if self.loop is None:
-            back.is_settled.set()
+            back.lifecycle.is_settled.set()
         return Coming(back, prefix, kinds)
 
     def _restore(self, name: str, old: tuple[RemoteServer, str] | None, kinds: Mapping[str, Kind]) -> None:
@@ -537,11 +532,11 @@ class Gateway(Server):
         self._leaving.append(leaving)
         self.catalog.find_unlisted = self._component_of_leaving
         self.arrange(())
-        back.leaving = self.loop.create_task(back.used())
-        back.leaving.add_done_callback(lambda _: self._left(leaving))
+        back.lifecycle.leaving = self.loop.create_task(back.used())
+        back.lifecycle.leaving.add_done_callback(lambda _: self._left(leaving))
         for each in self._leaving[:-MAX_LEAVING]:
-            if each.back.leaving is not None:
-                each.back.leaving.cancel()
+            if each.back.lifecycle.leaving is not None:
+                each.back.lifecycle.leaving.cancel()
 
     def _left(self, leaving: _Leaving) -> None:
         self._leaving.remove(leaving)
@@ -583,7 +578,7 @@ class Gateway(Server):
         """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
         self.answers_pings = answers
         for back, _ in self._backs.values():
-            back.answer_pings(answers)
+            back.components.answer_pings(answers)
 
     def _remove_own(self, component: Any) -> Self:
         try:
@@ -667,7 +662,7 @@ class Gateway(Server):
             if told:
                 blocks.append(f"{name}: {told}")
         self.kernel.offer.tell_further_instructions("\n\n".join(blocks))
-        if any(remote.last_change is None for remote, _ in self._backs.values()):
+        if any(remote.availability.last_change is None for remote, _ in self._backs.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.tell_watchers()
@@ -715,11 +710,11 @@ def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str,
     catalog = remote.catalog
     return Back(
         remote.name,
-        remote.state,
-        remote.error,
+        remote.availability.state,
+        remote.availability.error,
         None if connection is None else connection.revision,
         remote.back_connections.target.transport,
-        remote.last_change,
+        remote.availability.last_change,
         len(catalog.all("tools")),
         len(catalog.all("prompts")),
         len(catalog.all("resources")) + len(catalog.all("templates")),
@@ -785,7 +780,14 @@ def _make_protection(name: str, options: UpstreamOptions) -> UpstreamLimits:
     return UpstreamLimits(breaker, options.health, slots if of_all is None else (*slots, Slots(of_all, *waiting)))
 
 
-def _make_bounds(options: UpstreamOptions) -> ConnectionBounds:
+def _kind_of_credential(options: UpstreamOptions) -> str | None:
+    """Return the kind of the credential with which calls are made; None where there is none."""
+    if options.credentials is not None:
+        return type(options.credentials).__name__
+    return None if options.auth is None else "auth"
+
+
+def _make_bounds(options: UpstreamOptions, caller_share: float) -> ConnectionBounds:
     return ConnectionBounds(
         most=options.max_processes,
         idle_seconds=options.idle_seconds,
@@ -794,6 +796,7 @@ def _make_bounds(options: UpstreamOptions) -> ConnectionBounds:
         of_caller=options.max_calls_per_caller or 0,
         turn_queue=options.queue,
         is_shared=options.isolation == "shared",
+        caller_share=caller_share,
     )
 
 

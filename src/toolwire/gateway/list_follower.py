@@ -168,7 +168,7 @@ class ListFollower:
         settings: FollowSettings,
     ) -> None:
         self._upstream = upstream
-        self._settings = settings
+        self.settings: FollowSettings = settings
         self.state: FollowState = FollowState.CLOSED
         self.lists: RemoteLists | None = None
         """The lists that were read last; None before the first reading."""
@@ -200,7 +200,7 @@ class ListFollower:
     @property
     def patience(self) -> float:
         """Seconds that a list waits for a reading."""
-        return self._settings.patience
+        return self.settings.patience
 
     # --- beginning and end ---
 
@@ -277,7 +277,7 @@ class ListFollower:
             except Exception as error:
                 log.exception("following the server %r failed", self._upstream.name)
                 self._lose(ServerError(f"an error in this server: {type(error).__name__}"))
-            if not self._settings.persists and not self._upstream.watched_uris():
+            if not self.settings.persists and not self._upstream.watched_uris():
                 self.state = FollowState.CLOSED
                 return
             if loop.time() - began >= WORKS_SECONDS:
@@ -315,7 +315,7 @@ class ListFollower:
             while not connection.ended:
                 self._wanted.clear()
                 waiting = updates.waiting
-                wanted = filter_for(connection, self._upstream.watched_uris(), self._settings.hears_lists)
+                wanted = filter_for(connection, self._upstream.watched_uris(), self.settings.hears_lists)
                 if hearing is None or wanted != heard:
                     following = await self._subscribe(wanted)
                     if following is not None or wanted is None:
@@ -376,7 +376,7 @@ class ListFollower:
 
     def _may_be_upgraded(self, connection: ClientConnection) -> bool:
         """Return whether the upstream may have been replaced by a modern one, which still serves the old revision."""
-        return not connection.modern and not connection.link.duplex and not self._settings.is_pinned
+        return not connection.modern and not connection.link.duplex and not self.settings.is_pinned
 
     async def _wait(self, connection: ClientConnection, hearing: asyncio.Task[None] | None, longest: float) -> bool:
         """Wait for new subscriptions. Return False to reconnect."""
@@ -385,7 +385,7 @@ class ListFollower:
         if hearing is not None:
             waits.add(hearing)
         listen_in = self._listen_at - asyncio.get_running_loop().time()
-        polls = self._settings.persists and not self.announces_all
+        polls = self.settings.persists and not self.announces_all
         seconds = min(longest, FRESH_SECONDS if polls else inf, listen_in)
         try:
             done, _ = await asyncio.wait(
@@ -431,7 +431,7 @@ class ListFollower:
         A client waits for a reading that was announced. It waits for no other one where the upstream announces all
         changes, unless the lists may not be kept at all.
         """
-        if self._settings.waits:
+        if self.settings.waits:
             is_outdated = self._is_announced or self._is_too_old()
             return self.wait_for(self.begin_rereading()) if is_outdated else None
         self.kept += 1
@@ -563,7 +563,7 @@ class ListFollower:
             connection = await self._upstream.open_connection()
             try:
                 views = self._upstream.shows_views
-                timeout = self._settings.timeout
+                timeout = self.settings.timeout
                 lists = await read_lists(self._upstream.name, connection, self.lists, timeout, views)
             except ToolwireError as error:
                 if not self._upstream.leave_address(error, connection):

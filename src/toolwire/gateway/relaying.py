@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -167,6 +167,22 @@ class Answer(Struct, eq=False):
     """The questions of a legacy server whose call is held. There is no result yet."""
 
 
+class RelayOwner(Protocol):
+    """The upstream that a relay sends requests to."""
+
+    async def suspect(self) -> None:
+        """Read the lists again, because one of them led to an error."""
+
+    def record_failure(self, error: ToolwireError, source: Source) -> None:
+        """Record why a request failed, where the upstream may be the cause, with the caller and the tool."""
+
+    def is_repeatable(self, tool: Any) -> bool:
+        """Return whether a tool claims that a second call does no harm."""
+
+    def find_sender(self, call: Call) -> Sender | None:
+        """Return the client of a call, for an upstream of this process; None for any other."""
+
+
 class Relay:
     """The way to one server behind a gateway."""
 
@@ -177,17 +193,19 @@ class Relay:
         self,
         name: str,
         connections: BackConnections,
+        owner: RelayOwner,
         *,
         timeout: float | None,
-        suspect: Callable[[], Awaitable[None]],
-        uris: UriNames | None = None,
+        uris: UriNames,
+        forwards: Iterable[str] = (),
     ) -> None:
-        """`suspect` reads the lists of the server again, because one of them led to an error.
+        """`uris` are the addresses of the server that are other ones here.
 
-        `uris` are the addresses of the server that are other ones here.
+        `forwards` are the names of the headers of a client's request that go on to the server, beside those of a trace.
         """
         self.name = name
         self.connections = connections
+        self.owner: RelayOwner = owner
         self.timeout = timeout
         self.key: str = fingerprint(name, connections.target.address)
         """The key of the server in the records of sessions. A server at another address has another key."""
@@ -195,25 +213,19 @@ class Relay:
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
-        self.headers_for: Callable[[Call, Headers], dict[str, str] | None] = parameter_headers
+        self._forwarded: tuple[str, ...] = (*TRACE_HEADERS, *forwards)
+        # Most servers get no further header, and their calls do not look for them.
+        self.headers_for: Callable[[Call, Headers], dict[str, str] | None] = (
+            parameter_headers if self._forwarded == TRACE_HEADERS else self._all_headers
+        )
         """Returns the headers of a request to a modern server that follow from the client's request."""
-        self._forwarded: tuple[str, ...] = TRACE_HEADERS
-        self._uris = uris or UriNames()
+        self._uris = uris
         self._notifying: set[asyncio.Task[None]] = set()
         self.sending: Send = self.send_with_retry
         """Admits a request and sends it.
 
         The guard replaces it while the server fails, and where calls have to wait.
         """
-        self.on_failure: Callable[[ToolwireError, Source], None] | None = None
-        """Gets the reason why a request failed, where the server may be the cause, with the caller and the tool."""
-        self.on_lost: Callable[[ToolwireError, RelayConnection], bool] | None = None
-        """Is told on which connection a request failed. It returns whether the next one goes to another address."""
-        self.is_repeatable: Callable[[Any], bool] = lambda tool: False
-        """Says whether a tool claims that a second call does no harm."""
-        self.find_sender: Callable[[Call], Sender | None] = lambda call: None
-        """Returns the client of a call, for a server of this process."""
-        self._suspect = suspect
         self._next_refresh = 0.0
         self._refreshing: asyncio.Future[None] | None = None
 
@@ -330,8 +342,8 @@ class Relay:
             except NotConnected as error:
                 raise await self._not_connected(call, error) from error
             except ToolwireError as error:
-                if connection is not None and self.on_lost is not None:
-                    self.on_lost(error, connection)
+                if connection is not None:
+                    self.connections.lost(error, connection)
                 if isinstance(error, Timeout) and clock is not None and not clock.is_first:
                     error = clock.make_timeout(method)
                 raise self.failed(error, call) from None
@@ -566,7 +578,7 @@ class Relay:
                 relayed, timeout = sent.about_task.waiting, None
             meta = meta_for(call, connection, sent, token, self.withheld)
         if connection.senders is not None:
-            relayed.send_as(self.find_sender(call))
+            relayed.send_as(self.owner.find_sender(call))
         repeated = self.headers_for(call, headers) if connection.repeats_arguments else None
         return connection.relay(identifier, method, {**members, "_meta": meta}, relayed, timeout, repeated)
 
@@ -635,18 +647,12 @@ class Relay:
             if wants_progress:
                 relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
         if connection.senders is not None:
-            relayed.send_as(self.find_sender(call))
+            relayed.send_as(self.owner.find_sender(call))
         if self._uris.active and relayed.on_request is not None:
             relayed.on_request = with_public_addresses(relayed.on_request, self._uris)
         meta = meta_for(call, connection, sent, token, self.withheld)
         forwarded = self._legacy_headers(call, connection)
         return await connection.relay(identifier, method, {**members, "_meta": meta}, relayed, timeout, forwarded)
-
-    def forward(self, names: Iterable[str]) -> None:
-        """Hand on the headers with these names that a client's request has, beside those of a trace."""
-        self._forwarded = (*TRACE_HEADERS, *names)
-        # Most servers get no such header, and their calls do not look for them.
-        self.headers_for = self._all_headers
 
     def _all_headers(self, call: Call, headers: Headers) -> dict[str, str] | None:
         found = forwarded_headers(call, self._forwarded)
@@ -676,7 +682,8 @@ class Relay:
         sent = sent_with(call, call.method)
         meta = meta_for(call, connection, sent, None, self.withheld)
         filters = t.decode(t.SubscriptionFilter, _encode(wanted))
-        return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta, sender=self.find_sender(call))
+        sender = self.owner.find_sender(call)
+        return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta, sender=sender)
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
@@ -853,7 +860,7 @@ class Relay:
 
     async def _reread(self) -> None:
         try:
-            await self._suspect()
+            await self.owner.suspect()
         except ToolwireError as error:
             log.debug("%s: the lists could not be read again: %s", self.name, error)
 
@@ -862,12 +869,12 @@ class Relay:
 
         A call that may have run is repeated if its tool was listed as one whose second call does no more harm.
         """
-        moved = self.on_lost is not None and self.on_lost(error, connection)
+        moved = self.connections.lost(error, connection)
         if isinstance(error, Unreachable):
             return moved or connection.ended or connection.session.over
         if not isinstance(error, OutcomeUnknown) or isinstance(error, InvalidResponse):
             return False
-        return method in READING or (method == "tools/call" and self.is_repeatable(sent.members.get("name")))
+        return method in READING or (method == "tools/call" and self.owner.is_repeatable(sent.members.get("name")))
 
     async def _remove_cause(
         self, error: ProtocolError, connection: RelayConnection | None, method: str, clock: CallClock
@@ -876,7 +883,7 @@ class Relay:
         if error.code == HEADER_MISMATCH:
             # XMH-7: the headers were made from an outdated list.
             try:
-                await clock.wait_for(method, self._suspect())
+                await clock.wait_for(method, self.owner.suspect())
             except Timeout:
                 return False
             return True
@@ -924,8 +931,7 @@ class Relay:
         if isinstance(error, StoreFailed | StoreFull):
             log.error("%s: a call was given up, because the store of this gateway failed: %s", self.name, error)
             return ToolError(_STORE_FAILED)
-        if self.on_failure is not None:
-            self.on_failure(error, source_of(call))
+        self.owner.record_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
         if not isinstance(error, ProtocolError | TransportError):

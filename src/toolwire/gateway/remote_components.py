@@ -384,7 +384,7 @@ async def _find_owner(call: Call, ways: list[Found[Any]], uri: str) -> Found[Any
         ways = [each for each in ways if servers[: len(on_way := servers_on(each.way))] == on_way]
         is_only = len(ways) == 1
     holder = kernel.catalog.addresses.get(("resources", uri))
-    owners = [each for each in ways if each.component.home is holder]
+    owners = [each for each in ways if each.owner is holder]
     owners = owners or [each for each in ways if each.component.home.links.has(call, uri)]
     if not owners and (key := await find_link(call, uri)) is not None:
         owners = [each for each in ways if each.component.home.relay.key == key]

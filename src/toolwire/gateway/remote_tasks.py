@@ -593,7 +593,7 @@ class RemoteTasks:
         wanted = t.SubscriptionFilter(task_ids=[task])
         connector = await self._relay.connector(call)
         async with Subscription(
-            connector, wanted, LISTEN_SECONDS, sender=self._relay.find_sender(call)
+            connector, wanted, LISTEN_SECONDS, sender=self._relay.owner.find_sender(call)
         ) as subscription:
             # The task may have changed before the server began to tell of it.
             yield await self._detailed(call, RemoteTask(task))
@@ -624,7 +624,7 @@ class RemoteTasks:
         wanted = t.SubscriptionFilter(task_ids=list(names))
         connector = await self._relay.connector(call)
         async with Subscription(
-            connector, wanted, LISTEN_SECONDS, sender=self._relay.find_sender(call)
+            connector, wanted, LISTEN_SECONDS, sender=self._relay.owner.find_sender(call)
         ) as subscription:
             accepted = subscription.accepted
             known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids

@@ -6,7 +6,7 @@ callers, so that it has to ask here who may see and use what it lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, cast
@@ -70,11 +70,13 @@ class UpstreamAccess:
         found = self._find(component)
         return component.tags if found is None else found.component.tags
 
-    def follow(self) -> Callable[[], None]:
-        """Compute demands anew whenever a restriction of the upstream changes, until the result is called."""
-        listeners = self._server.catalog.listeners
-        listeners.append(self._changed)
-        return lambda: listeners.remove(self._changed)
+    def follow(self) -> None:
+        """Compute demands anew whenever a restriction of the upstream changes, until `stop_following`."""
+        self._server.catalog.listeners.append(self._changed)
+
+    def stop_following(self) -> None:
+        """Follow the restrictions of the upstream no more."""
+        self._server.catalog.listeners.remove(self._changed)
 
     def _changed(self, family: str) -> None:
         with self._entered() as is_first:

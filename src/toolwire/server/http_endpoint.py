@@ -164,8 +164,7 @@ class Endpoint:
         self._server.kernel.hub.tell_roots_changed(session)
 
     def session_ended(self, session: str) -> None:
-        for callback in tuple(self._server.kernel.hub.session_callbacks):
-            callback(session)
+        self._server.kernel.hub.end_session(session)
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
         kernel = self._server.kernel

@@ -396,8 +396,7 @@ class Kernel:
             self._pings[session] = Pinging(session, self.limits.ping)
 
     def closing(self, session: Session) -> None:
-        for callback in tuple(self.hub.closing_callbacks):
-            callback(session)
+        self.hub.end_connection(session)
         client = self.hub.clients.pop(session, None)
         if client is not None and client.uris:
             self.hub.watching_changed()

@@ -260,6 +260,29 @@ class Relay(Protocol):
     async def announce_lists(self) -> None: ...
 
 
+class BehindHub(Protocol):
+    """A server behind this one, which learns what the clients of this one do."""
+
+    @property
+    def back_key(self) -> str:
+        """A hash of its name and address, which names it in the records of sessions."""
+
+    def watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
+        """Follow the resources that a client subscribes to; return what the client waits for.
+
+        There are none when a client may have ended subscriptions.
+        """
+
+    def end_session(self, session: str) -> None:
+        """Note that the legacy HTTP session with this id is over."""
+
+    def end_connection(self, session: Session) -> None:
+        """Note that a connection closes."""
+
+    def tell_roots_changed(self, client: Hashable) -> None:
+        """Note that a client has changed roots. It is a connection, or the id of an HTTP session."""
+
+
 class Hub:
     """Everyone who wants to be told of changes. The changes may come from any thread."""
 
@@ -269,20 +292,21 @@ class Hub:
         self.streams: set[Stream] = set()
         self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
         self.relay: Relay | None = None
-        self.watchers: list[Callable[[Iterable[str]], asyncio.Future[None] | None]] = []
-        """Called with the resources that a client subscribes to, and with none when a client no longer does.
-
-        Each may return what the client waits for.
-        """
+        self.upstreams: list[BehindHub] = []
+        """The running servers behind this one."""
         self.backs: list[str] = []
-        """The servers behind this one: hashes of their names and addresses."""
-        self.session_callbacks: list[Callable[[str], None]] = []
-        """Called with the id of each legacy HTTP session that is over."""
-        self.roots_callbacks: list[Callable[[Hashable], None]] = []
-        """Called with the connection, or the HTTP session id, of a client with changed roots."""
-        self.closing_callbacks: list[Callable[[Session], None]] = []
-        """Called with each connection that closes."""
+        """Their keys. They are looked at for each request of a legacy session."""
         self._of_sessions = WatchedAddresses(MAX_WATCHED)
+
+    def attach(self, upstream: BehindHub) -> None:
+        """Tell a server behind this one what clients do, until `detach`."""
+        self.upstreams.append(upstream)
+        self.backs.append(upstream.back_key)
+
+    def detach(self, upstream: BehindHub) -> None:
+        """Tell a server that was behind this one nothing more."""
+        self.upstreams.remove(upstream)
+        self.backs.remove(upstream.back_key)
 
     def watched(self, is_left_out: Callable[[Hashable, str], bool] | None = None) -> set[str]:
         """Return the addresses that clients may be subscribed to.
@@ -302,20 +326,30 @@ class Hub:
         await self.watch((uri,))
 
     async def watch(self, uris: Iterable[str]) -> None:
-        """Tell the watchers of new subscriptions, and wait until they miss no update of these resources."""
-        waits = [waited for watcher in tuple(self.watchers) if (waited := watcher(uris)) is not None]
+        """Tell the upstreams of new subscriptions, and wait until they miss no update of these resources."""
+        waits = [waited for each in tuple(self.upstreams) if (waited := each.watch(uris)) is not None]
         if waits:
             await asyncio.wait(waits)
 
     def tell_roots_changed(self, client: Hashable) -> None:
         """Tell the servers behind this one that the roots of a client have changed."""
-        for callback in tuple(self.roots_callbacks):
-            callback(client)
+        for upstream in tuple(self.upstreams):
+            upstream.tell_roots_changed(client)
+
+    def end_session(self, session: str) -> None:
+        """Tell the servers behind this one that a legacy HTTP session is over."""
+        for upstream in tuple(self.upstreams):
+            upstream.end_session(session)
+
+    def end_connection(self, session: Session) -> None:
+        """Tell the servers behind this one that a connection closes."""
+        for upstream in tuple(self.upstreams):
+            upstream.end_connection(session)
 
     def watching_changed(self) -> None:
-        """Tell the watchers that clients may have ended subscriptions."""
-        for watcher in tuple(self.watchers):
-            watcher(())
+        """Tell the upstreams that clients may have ended subscriptions."""
+        for upstream in tuple(self.upstreams):
+            upstream.watch(())
 
     def tell(self, change: Change) -> None:
         """Tell all listeners, and the other processes, of a change in this process."""

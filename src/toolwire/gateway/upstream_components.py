@@ -1,0 +1,311 @@
+"""`UpstreamComponents`: what one upstream lists, as the components of a catalogue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from msgspec import UNSET
+
+from toolwire.client.connection import ClientConnection
+from toolwire.gateway.addresses import Addresses, Unit, units_of
+from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
+from toolwire.gateway.relaying import Relay
+from toolwire.gateway.remote_components import (
+    RemoteCompletion,
+    RemotePrompt,
+    RemoteResource,
+    RemoteTemplate,
+    RemoteTool,
+    UnlistedResources,
+)
+from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
+from toolwire.gateway.remote_lists import MAX_LEFT_OUT, RemoteLists
+from toolwire.gateway.remote_tasks import RemoteTasks
+from toolwire.gateway.upstream_access import UpstreamAccess
+from toolwire.gateway.uris import UriNames
+from toolwire.protocol import types as t
+from toolwire.protocol.apps import UI_EXTENSION
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.call import CURRENT, Call
+from toolwire.server.catalog import Catalog, SkillSet
+from toolwire.server.components import ToolBase
+from toolwire.server.ping import answer_ping, refuse_ping
+
+log: logging.Logger = logging.getLogger("toolwire.gateway")
+
+
+class UpstreamComponents:
+    """Makes components from the lists of one upstream. Each of them has this object as its `Home`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        relay: Relay,
+        addresses: Addresses,
+        *,
+        find_connection: Callable[[], ClientConnection | None],
+        rename: Callable[[str], str],
+        access: UpstreamAccess | None = None,
+        trusts: bool = False,
+        views: bool = True,
+        answers_pings: bool = True,
+    ) -> None:
+        """
+        * `find_connection`: returns the connection on which the upstream said what it can do.
+        * `rename`: returns the name of a tool or prompt here. It raises `ServerError` for one that cannot be offered.
+        * `trusts`: what the upstream calls public is public.
+        * `views`: views are offered, and tools that are for views alone.
+        * `answers_pings`: pings of hosts that show views are answered on 2026-07-28.
+        """
+        self.relay: Relay = relay
+        self.uris: UriNames = addresses.names
+        """The URIs of the upstream that are renamed here."""
+        self.links: LinkedUris = LinkedUris(addresses.names, relay.key)
+        self.trusts: bool = trusts
+        self.shows_views: bool = views
+        self.answers_pings: bool = answers_pings
+        self.origins: frozenset[str] = frozenset()
+        self.reads_directories: bool = False
+        self.access: UpstreamAccess | None = access
+        """The restrictions of an upstream in this process; None for any other."""
+        self.tool_tasks: RemoteTasks = RemoteTasks(self, relay.name)
+        self._catalog = catalog
+        self._addresses = addresses
+        self._find_connection = find_connection
+        self._rename = rename
+        self._made_for = 0
+        """The generation of URIs that the components were made for."""
+        catalog.public_uri = self.uris.public
+        catalog.foreign_tasks = self.tool_tasks
+        catalog.upstream_access = access
+        if not views:
+            self.uris.hide_views()
+            self.withhold_extensions("extensions")
+
+    # --- components ---
+
+    def fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
+        """Make the components in the lists those of a catalogue; return the families that are others now."""
+        out = dict(lists.left_out)
+        tools, prompts, resources, templates = self._make_all(catalog, lists, out)
+        self._note_left_out(catalog, out)
+        self._made_for = self.uris.generation
+        listed = (*(each.uri for each in lists.resources), *(each.uri_template for each in lists.templates))
+        self.origins = frozenset(map(origin_of, listed))
+        skill_set = self._extend(catalog, lists.skills)
+        changed = [
+            family
+            for family, before, after in (
+                ("tools", catalog.tools, tools),
+                ("prompts", catalog.prompts, prompts),
+                ("resources", catalog.resources, resources),
+                ("resources", catalog.templates, templates),
+                ("resources", catalog.skill_set.skills, skill_set.skills),
+            )
+            if before != after or (catalog.is_unlisted and after)
+        ]
+        for each in (catalog, *catalog.family()):
+            each.is_unlisted = False
+        catalog.tools, catalog.prompts = tools, prompts
+        catalog.resources, catalog.templates, catalog.skill_set = resources, templates, skill_set
+        self._offer_completions(catalog)
+        return list(dict.fromkeys(changed))
+
+    def fill_overlay(self, catalog: Catalog, lists: RemoteLists) -> None:
+        """Make the components in the lists of one client session those of a catalogue.
+
+        Extensions and skills are those of the shared lists.
+        """
+        tools, prompts, resources, templates = self._make_all(catalog, lists, dict(lists.left_out))
+        catalog.tools, catalog.prompts = tools, prompts
+        catalog.resources, catalog.templates = resources, templates
+        self._offer_completions(catalog)
+
+    def begin_overlay(self, catalog: Catalog) -> None:
+        """Give a new overlay the shared components, so that those in its lists stay the same objects."""
+        shared = self._catalog
+        catalog.upstream_access, catalog.foreign_tasks = self.access, self.tool_tasks
+        catalog.is_unlisted = shared.is_unlisted
+        catalog.tools, catalog.prompts = shared.tools, shared.prompts
+        catalog.resources, catalog.templates = shared.resources, shared.templates
+
+    def clear(self) -> None:
+        """Offer nothing any more."""
+        catalog = self._catalog
+        self.give_up_addresses()
+        catalog.follower = catalog.elsewhere = None
+        catalog.tools, catalog.prompts, catalog.resources, catalog.templates = {}, {}, {}, {}
+        catalog.skill_set, catalog.completions, catalog.notes = SkillSet(), {}, {}
+        catalog.further_capabilities = {}
+        catalog.set_extensions({})
+        for family in ("tools", "prompts", "resources"):
+            catalog.changed(family, for_sure=False)
+
+    def _make_all(
+        self, catalog: Catalog, lists: RemoteLists, left_out: dict[str, str]
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Make tools, prompts, resources and templates. `left_out` gets the reasons for those that cannot be made."""
+        rename, make = self._rename, self._make
+        return (
+            make(lists.tools, lambda each: RemoteTool(self, each, rename(each.name)), catalog.tools, left_out),
+            make(lists.prompts, lambda each: RemotePrompt(self, each, rename(each.name)), catalog.prompts, left_out),
+            make(lists.resources, lambda each: RemoteResource(self, each), catalog.resources, left_out),
+            make(lists.templates, lambda each: RemoteTemplate(self, each), catalog.templates, left_out),
+        )
+
+    def _make(
+        self,
+        definitions: Iterable[Any],
+        make: Callable[[Any], Any],
+        before: dict[str, Any],
+        left_out: dict[str, str],
+    ) -> dict[str, Any]:
+        """Make components by their keys. One whose definition is the one that stands in `before` stays that object."""
+        made: dict[str, Any] = {}
+        for definition in definitions:
+            try:
+                component = make(definition)
+            except (ServerError, ValueError) as error:
+                if len(left_out) < MAX_LEFT_OUT:
+                    left_out[getattr(definition, "name", "")[:200]] = str(error)
+                continue
+            if self.access is not None:
+                component.tags = self.access.tags(component)
+            known = before.get(component.key)
+            if known is not None and self._is_same(known, component):
+                component = known
+            made.setdefault(component.key, component)
+        return made
+
+    def _is_same(self, known: Any, made: Any) -> bool:
+        """Return whether two components are listed the same way. URIs may stand in their definitions."""
+        # The same tool may run as a task now, because the server was replaced by one that has tasks.
+        tasks = (getattr(known, "task", None), getattr(made, "task", None))
+        if tasks[0] != tasks[1] or known.tags != made.tags or t.encode(known.remote) != t.encode(made.remote):
+            return False
+        return self._made_for == self.uris.generation or t.encode(known.wire(MODERN)) == t.encode(made.wire(MODERN))
+
+    def _note_left_out(self, catalog: Catalog, left_out: dict[str, str]) -> None:
+        for name, reason in left_out.items():
+            if catalog.left_out.get(name) != reason:
+                log.warning("%s: %r is left out: %s", self.relay.name, name, reason)
+        catalog.left_out = left_out
+
+    def _extend(self, filled: Catalog, skills: list[t.Skill]) -> SkillSet:
+        """Offer the extensions that the upstream declares; return the skills of a catalogue.
+
+        Those that it had before stay.
+        """
+        connection = self._find_connection()
+        catalog = self._catalog
+        if connection is None:
+            return filled.skill_set
+        if catalog.upstream_capabilities != connection.agreement.capabilities:
+            catalog.upstream_capabilities = connection.agreement.capabilities
+            catalog.changed("notes")
+        declared = extensions_of(self, catalog, connection.agreement.capabilities)
+        further = further_capabilities(connection.agreement.capabilities)
+        catalog.elsewhere = UnlistedResources(self) if "resources/read" in connection.callable else None
+        extensions = connection.agreement.capabilities.get("extensions", {})
+        self.reads_directories = (
+            t.SKILLS_EXTENSION in declared and extensions[t.SKILLS_EXTENSION].get("directoryRead") is True
+        )
+        kept = {
+            name: each if (known := catalog.extensions.get(name)) is None or known.settings != each.settings else known
+            for name, each in declared.items()
+        }
+        if (kept, further) != (catalog.extensions, catalog.further_capabilities):
+            catalog.further_capabilities = further
+            catalog.set_extensions(kept)
+            self.withhold_extensions("extensions")
+        if t.SKILLS_EXTENSION not in kept:
+            return SkillSet()
+        from toolwire.gateway.remote_skills import skill_set_of
+
+        return skill_set_of(self, skills, filled.skill_set)
+
+    def withhold_extensions(self, family: str) -> None:
+        """Note which extensions of the upstream no server that mounts it can offer, after a change of a family."""
+        if family == "extensions":
+            withheld = (
+                identifier
+                for host in self._catalog.hosts()
+                for identifier, owners in host.withheld_extensions().items()
+                if self._catalog.owner in owners
+            )
+            hidden = () if self.shows_views else (UI_EXTENSION,)
+            self.relay.withhold(frozenset((*withheld, *hidden)))
+
+    def _offer_completions(self, catalog: Catalog) -> None:
+        """Offer completions for all arguments, where the upstream has any."""
+        connection = self._find_connection()
+        catalog.completions = {}
+        if connection is None or "completion/complete" not in connection.callable:
+            return
+        for prompt in cast("dict[str, RemotePrompt]", catalog.prompts).values():
+            reference = {"type": "ref/prompt", "name": prompt.remote.name}
+            for argument in prompt.argument_names:
+                catalog.complete("ref/prompt", prompt.key, argument, RemoteCompletion(self, reference, argument))
+        for template in cast("dict[str, RemoteTemplate]", catalog.templates).values():
+            reference = {"type": "ref/resource", "uri": template.remote.uri_template}
+            for variable in template.template.variables:
+                catalog.complete("ref/resource", template.key, variable, RemoteCompletion(self, reference, variable))
+
+    def answer_pings(self, answers: bool) -> None:
+        """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
+        self.answers_pings = answers
+        extension = self._catalog.extensions.get(UI_EXTENSION)
+        if extension is not None:
+            (answer_ping if answers else refuse_ping)(extension)
+            self._catalog.changed("extensions")
+
+    # --- URIs ---
+
+    def settle_addresses(self, all_lists: Iterable[RemoteLists]) -> None:
+        """Choose the public URIs of everything in the lists that clients see now."""
+        found: dict[tuple[str, str], Unit] = {}
+        for lists in all_lists:
+            for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
+                found.setdefault((unit.kind, unit.main), unit)
+        self._addresses.settle(found.values())
+
+    def give_up_addresses(self) -> None:
+        """Leave all URIs to other upstreams."""
+        self._addresses.give_up()
+
+    def has_resource(self, uri: str) -> bool:
+        """Return whether the upstream lists a resource, and clients may hear of it."""
+        catalog = self._catalog
+        return bool(catalog.resource(uri) or catalog.template(uri)) and bool(catalog.hosts_told_of(uri))
+
+    def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
+        """Return the URIs, as the upstream has them, that it lists or named to the caller."""
+        return [self.uris.inner(uri) for uri in uris if self.has_resource(uri) or self.links.has(call, uri)]
+
+    def has_named_secret(self, uri: str) -> bool:
+        """Return whether the upstream named a URI to the caller that others should not get."""
+        call = CURRENT.get(None)
+        return call is not None and may_be_secret(uri) and self.links.has(call, uri)
+
+    # --- for the components ---
+
+    def task_support(self, definition: t.Tool) -> t.TaskSupport | None:
+        """Return whether calls of a tool may, or must, be tasks of the upstream; None for never."""
+        connection = self._find_connection()
+        if connection is None:
+            return None
+        declared = connection.agreement.capabilities
+        if connection.modern:
+            # The extension does not say it of a tool: the server decides for each call.
+            return "optional" if t.has_capability(declared, f"extensions.{t.TASKS_EXTENSION}") else None
+        execution = definition.execution
+        if execution is UNSET or not t.has_capability(declared, "tasks.requests.tools.call"):
+            return None
+        return execution.task_support if execution.task_support in ("optional", "required") else None
+
+    def listed_tool(self, key: str) -> ToolBase | None:
+        """Return the tool that is listed under a key now."""
+        return self._catalog.tools.get(key)
