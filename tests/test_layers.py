@@ -78,7 +78,7 @@ UPWARDS: dict[str, str] = {
     "server.app": "toolwire.apps.served.ServedApps",
     "server.from_asgi": "toolwire.openapi.included.server_of_application",
     "server.include": "toolwire.openapi.included.IncludedApis",
-    "server.mount": "toolwire.gateway.remote_server.remote",
+    "server.mount": "toolwire.gateway.upstream.remote",
     "server.skills": "toolwire.skills.served.ServedSkills",
     "verified_body": "toolwire.skills.verified_body.verified_body",
 }

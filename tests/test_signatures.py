@@ -33,7 +33,7 @@ INTERNAL = {
     "toolwire.client.reconnect.Connector",
     "toolwire.gateway.gateway.Coming",
     "toolwire.gateway.gateway.ComingApi",
-    "toolwire.gateway.remote_server.RemoteServer",
+    "toolwire.gateway.upstream.Upstream",
     "toolwire.http.asgi.HttpApp",  # Any ASGI server takes it as it is.
     "toolwire.openapi.api_options.ApiOptions",
     "toolwire.openapi.api_server.ApiTools",

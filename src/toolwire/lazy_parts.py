@@ -17,7 +17,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "client.gateway": ("toolwire.gateway.client_gateway", "ClientGateway"),
     "server.from_asgi": ("toolwire.openapi.included", "server_of_application"),
     "server.include": ("toolwire.openapi.included", "IncludedApis"),
-    "server.mount": ("toolwire.gateway.remote_server", "remote"),
+    "server.mount": ("toolwire.gateway.upstream", "remote"),
 }
 
 

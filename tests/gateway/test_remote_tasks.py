@@ -44,8 +44,8 @@ from toolwire.client.target import Link, Target
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, back_connections
 from toolwire.gateway.back_connections import IDLE_SECONDS, Conversation
-from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.remote_tasks import MAX_KEPT_SECONDS
+from toolwire.gateway.upstream import Upstream
 from toolwire.protocol.errors import Unreachable
 from toolwire.stores import Stores
 from toolwire.testing import elapse
@@ -399,7 +399,7 @@ async def test_tasks_are_listed_for_their_owner_only(back: str) -> None:
 async def test_the_task_of_a_server_that_went_away_names_the_server(front: str) -> None:
     held, host = held_tools(), Server("front", limits=QUICK)
     target = Leaving(held.server)
-    remote = RemoteServer("b", target, revision=MODERN)
+    remote = Upstream("b", target, revision=MODERN)
     host.mount(remote)
     async with talk(host, front) as client:
         task = await begin(client, "hold")
@@ -506,7 +506,7 @@ async def test_the_connection_on_which_a_task_was_made_outlives_its_client(monke
     monkeypatch.setattr(back_connections.BackConnections, "_reap", lambda self: None)
     held, ann = held_tools(), Principal("ann")
     host = Server("front", limits=QUICK)
-    remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+    remote = Upstream("b", ServerTarget(held.server), revision=CORE)
     host.mount(remote)
     async with talk(host, CORE, principal=ann) as stays:
         async with talk(host, CORE, principal=ann) as client:
@@ -554,7 +554,7 @@ async def test_a_task_is_remembered_until_its_ttl_is_over(
 ) -> None:
     """2025-11-25 tasks, ttl: null is unlimited. What this process remembers of a task is not."""
     host = Server("front", limits=QUICK)
-    remote = RemoteServer("b", Counting(ttl), revision=CORE)
+    remote = Upstream("b", Counting(ttl), revision=CORE)
     host.mount(remote)
     ann = Principal("ann")
     async with talk(host, front, principal=ann) as one, talk(host, front, principal=ann) as other:
@@ -575,7 +575,7 @@ async def test_a_task_is_remembered_until_its_ttl_is_over(
 async def test_a_task_that_no_client_knows_is_forgotten_when_it_is_over(front: str, tool: str) -> None:
     held, host = held_tools(), Server("front", limits=Limits(task_window=5.0))
     held.go.set()
-    remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+    remote = Upstream("b", ServerTarget(held.server), revision=CORE)
     host.mount(remote)
     async with talk(host, front) as client:
         for _ in range(2):
@@ -663,7 +663,7 @@ async def test_nothing_is_kept_of_tasks_that_are_over(front: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module in (relay, back_connections):
             patch.setattr(module, "RelayConnection", Noted)
-        remote = RemoteServer("b", ServerTarget(held.server), revision=CORE)
+        remote = Upstream("b", ServerTarget(held.server), revision=CORE)
         host.mount(remote)
         async with talk(host, front) as client:
             for _ in range(3):

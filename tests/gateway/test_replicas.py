@@ -15,7 +15,7 @@ from tests.gateway.test_held_calls import LEGACY, Asking, accept, answer, call
 
 from toolwire import Client, Context, Limits, Server, testing
 from toolwire.auth import Principal
-from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream import Upstream
 from toolwire.protocol.errors import ProtocolError
 from toolwire.stores import StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
@@ -54,7 +54,7 @@ class Reached:
 class Replica:
     """One process of a gateway, as far as others can tell: a server of its own with one server behind it."""
 
-    def __init__(self, stores: Stores, remote: RemoteServer) -> None:
+    def __init__(self, stores: Stores, remote: Upstream) -> None:
         self._queue = stores.queue
         self._reached = [Reached(each) for each in (stores.kv, stores.log, stores.bus, stores.queue)]
         self.server: Server = Server("front", stores=Stores(*cast("Any", self._reached)), secret=SECRET)
@@ -103,7 +103,7 @@ async def fleet(
     async with AsyncExitStack() as stack:
         for principal in principals:
             target = await stack.enter_async_context(behind(server, far, recorded))
-            replica = Replica(shared, RemoteServer("b", target, revision=back))
+            replica = Replica(shared, Upstream("b", target, revision=back))
             connected = testing.connect(replica.server, over=near, elicit=answer, principal=principal, on_log=on_log)
             client, _ = await stack.enter_async_context(connected)
             replicas.append(replica)
@@ -351,7 +351,7 @@ async def test_a_replica_that_is_stopped_leaves_its_calls_to_others(back: str) -
     asking = Asking()
     memory = Stores.memory()
     async with behind(asking.server, "http") as target, AsyncExitStack() as stack:
-        replicas = [Replica(memory, RemoteServer("b", target, revision=back)) for _ in range(2)]
+        replicas = [Replica(memory, Upstream("b", target, revision=back)) for _ in range(2)]
         two, _ = await stack.enter_async_context(testing.connect(replicas[1].server, elicit=answer))
         async with testing.connect(replicas[0].server, elicit=answer) as (one, _):
             asked = await call(one, "b_book", {"seats": 4})
@@ -364,7 +364,7 @@ async def test_a_replica_that_is_stopped_leaves_its_calls_to_others(back: str) -
 async def test_a_replica_that_is_stopped_cancels_a_call_that_nobody_can_go_on_with() -> None:
     asking = Asking()
     async with behind(asking.server, "memory") as target:
-        replica = Replica(Stores.memory(), RemoteServer("b", target, revision="2025-11-25"))
+        replica = Replica(Stores.memory(), Upstream("b", target, revision="2025-11-25"))
         async with testing.connect(replica.server, elicit=answer) as (client, _):
             await call(client, "b_book", {"seats": 4})
         await until(asking.cancelled.is_set)

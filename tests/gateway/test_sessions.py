@@ -14,7 +14,7 @@ from tests.gateway.backs import behind
 from toolwire import Client, Context, Server
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
-from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream import Upstream
 from toolwire.http.asgi import HttpApp
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.http1.pool import Pool
@@ -243,7 +243,7 @@ async def test_two_servers_of_one_name_keep_their_sessions_apart() -> None:
         second = HttpTarget("http://elsewhere/mcp", pool=(pool := AsgiPool(app := two.server.http_app())))
         for prefix, target in (("x", first), ("y", second)):
             middle = Server(prefix)
-            middle.mount(RemoteServer("b", target, revision="2025-11-25"))
+            middle.mount(Upstream("b", target, revision="2025-11-25"))
             host.mount(middle, prefix=prefix)
         balancer = Balancer()
         balancer.apps.append(host.http_app())

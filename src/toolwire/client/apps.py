@@ -30,7 +30,7 @@ from toolwire.protocol.apps import (
 )
 from toolwire.protocol.errors import NotSupported, ToolwireError
 from toolwire.protocol.open_codec import replace_members
-from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, read_upstream, upstream_meta
+from toolwire.protocol.upstreams import UPSTREAM_KEY, UpstreamPath, read_upstream, upstream_meta
 from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.client")
@@ -90,7 +90,7 @@ class View:
         self.meta: Mapping[str, Any] = meta
         """`_meta.ui` of the view, as the server wrote it."""
         named = UPSTREAM_KEY in _object(listed.tool.meta)
-        self.upstream: Upstream | None = read_upstream(listed.tool.meta) if named else None
+        self.upstream: UpstreamPath | None = read_upstream(listed.tool.meta) if named else None
         """The upstream that the view belongs to; None as long as it is unknown."""
 
     @property
@@ -217,7 +217,7 @@ class Apps:
             if self._is_own(view, upstream, tool)
         ]
 
-    async def _upstream(self, view: View, clock: CallClock) -> Upstream:
+    async def _upstream(self, view: View, clock: CallClock) -> UpstreamPath:
         """Return the upstream of a view. It has no servers unless the server of the view is a gateway."""
         if view.upstream is None:
             # The program may have made up the definition that it gave.
@@ -227,11 +227,11 @@ class Apps:
             view.upstream = read_upstream(listed.meta)
         return view.upstream
 
-    def _is_own(self, view: View, upstream: Upstream, tool: t.Tool) -> bool:
+    def _is_own(self, view: View, upstream: UpstreamPath, tool: t.Tool) -> bool:
         is_there = self._target.server_of(tool.name) == view.server
         return is_there and upstream.has(read_upstream(tool.meta).servers)
 
-    def _names_in(self, view: View, upstream: Upstream, tool: t.Tool) -> builtins.list[str]:
+    def _names_in(self, view: View, upstream: UpstreamPath, tool: t.Tool) -> builtins.list[str]:
         """Return the names by which a view may call a tool of its upstream, that at its server first."""
         listed, named = self._target.own_name(tool.name), read_upstream(tool.meta)
         names = [listed, tool.name]
@@ -263,7 +263,7 @@ class Apps:
     async def _meta(self, view: View, clock: CallClock) -> Mapping[str, Any] | None:
         """Return `_meta` of a request of a view, by which a gateway keeps it at its upstream."""
         upstream = await self._upstream(view, clock)
-        return upstream_meta(Upstream(upstream.servers)) if upstream.servers else None
+        return upstream_meta(UpstreamPath(upstream.servers)) if upstream.servers else None
 
     async def is_destructive(self, view: View, tool: str, *, timeout: float | None = None) -> bool:
         """Return whether a tool that a view names has `destructiveHint`: a host asks the user before the call.

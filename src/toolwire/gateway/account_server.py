@@ -27,7 +27,7 @@ from toolwire.gateway.back_credentials import BackCredentials
 from toolwire.gateway.back_health import BreakerState
 from toolwire.gateway.list_follower import LEAST_SECONDS, ListFollower
 from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
-from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream import Upstream
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
@@ -128,7 +128,7 @@ class OwnerLists:
         self._server.tell_updated(self, self._server.uris.public(uri), params)
 
 
-class AccountServer(RemoteServer):
+class AccountServer(Upstream):
     """A server elsewhere that shows its lists to nobody but the holders of accounts."""
 
     def __init__(self, *args: Any, credentials: BackCredentials, **options: Any) -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from toolwire._version import __version__
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream import Upstream
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
@@ -49,7 +49,7 @@ class Bridge(Server):
         super().__init__("toolwire-bridge", version=__version__)
         self._tell = tell
         self._told: str | None = None
-        self._remote = RemoteServer(
+        self._remote = Upstream(
             target.label,
             target,
             timeout=timeout,

@@ -22,8 +22,8 @@ from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
 from toolwire.gateway.relaying import Answer, BackFailed, Relay, RelayOwner
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
-from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.sent_request import Headers, Sent
+from toolwire.gateway.upstream import Upstream
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
@@ -155,7 +155,7 @@ class _MemberConnections(BackConnections):
         return await self.shared_connection()
 
 
-class _Back(RemoteServer):
+class _Back(Upstream):
     """One of the servers of a client."""
 
     def __init__(

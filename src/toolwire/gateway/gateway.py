@@ -26,8 +26,8 @@ from toolwire.gateway.back_health import (
 from toolwire.gateway.file_types import given
 from toolwire.gateway.list_follower import LIST_SECONDS
 from toolwire.gateway.names import MAX_NAME, credential_names
-from toolwire.gateway.remote_server import RemoteServer
 from toolwire.gateway.sent_request import allowed_headers
+from toolwire.gateway.upstream import Upstream
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
@@ -113,7 +113,7 @@ class _Leaving:
     """A server that was taken away, and has calls, questions or tasks left."""
 
     def __init__(
-        self, back: RemoteServer, offered: Mapping[str, Mapping[str, Found[Any]]], successor: RemoteServer | None
+        self, back: Upstream, offered: Mapping[str, Mapping[str, Found[Any]]], successor: Upstream | None
     ) -> None:
         """`offered` are its tools and prompts as clients knew them, by kind and name."""
         self.back = back
@@ -133,7 +133,7 @@ class IncludedApi(NamedTuple):
 class Coming(NamedTuple):
     """A server that was prepared, and is not offered yet."""
 
-    back: RemoteServer
+    back: Upstream
     prefix: str
     replaced_credentials: Mapping[str, Kind]
 
@@ -180,7 +180,7 @@ class Gateway(Server):
     def __init__(
         self, name: str, *, strict: bool = False, stale: bool = False, ping: bool = True, **options: Any
     ) -> None:
-        self._backs: dict[str, tuple[RemoteServer, str]] = {}
+        self._backs: dict[str, tuple[Upstream, str]] = {}
         self._apis: dict[str, IncludedApi] = {}
         """The APIs among the servers behind this one."""
         self._preparing: list[IncludedApi] | None = None
@@ -327,7 +327,7 @@ class Gateway(Server):
             from toolwire.gateway.account_relay import PrincipalProcesses
 
             signing = PrincipalProcesses(place)
-        make: type[RemoteServer] = RemoteServer
+        make: type[Upstream] = Upstream
         if credentials is not None or list_credentials is not None:
             if options.auth is not None:
                 raise ServerError(f"{name!r} has auth= or credentials=, not both")
@@ -386,13 +386,13 @@ class Gateway(Server):
         self.exclude(self._apis.pop(name).api)
         self._look_soon()
 
-    def put(self, back: RemoteServer, prefix: str, shape: Shape | None = None) -> None:
+    def put(self, back: Upstream, prefix: str, shape: Shape | None = None) -> None:
         """Put a server behind this one that is made already."""
         back.availability.watchers.append(self._look_soon)
         self._backs[back.name] = (back, prefix)
         self.mount_catalog(prefix, back.catalog, shape, back.name if self._marks_upstreams else None)
 
-    def _mount_of(self, back: RemoteServer) -> Mount:
+    def _mount_of(self, back: Upstream) -> Mount:
         return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)
 
     def _mount(self, name: str) -> Mount:
@@ -467,7 +467,7 @@ class Gateway(Server):
             back.lifecycle.is_settled.set()
         return Coming(back, prefix, kinds)
 
-    def _restore(self, name: str, old: tuple[RemoteServer, str] | None, kinds: Mapping[str, Kind]) -> None:
+    def _restore(self, name: str, old: tuple[Upstream, str] | None, kinds: Mapping[str, Kind]) -> None:
         if old is not None:
             self._backs[name] = old
         for each, kind in kinds.items():
@@ -513,7 +513,7 @@ class Gateway(Server):
         """Return the catalogue of a server or of an API behind this one."""
         return self._backs[name][0].catalog if name in self._backs else self.included_apis.catalog(self._apis[name].api)
 
-    def _retire(self, back: RemoteServer, prefix: str, successor: RemoteServer | None = None) -> None:
+    def _retire(self, back: Upstream, prefix: str, successor: Upstream | None = None) -> None:
         """Offer the components of a server no longer. It goes when its calls, questions and tasks have ended."""
         mount = self._mount_of(back)
         offered = {kind: dict(mount.merged(kind, None, ())) for kind in ("tools", "prompts")}
@@ -705,7 +705,7 @@ def _check_lengths(name: str, prefix: str, shape: Shape) -> None:
             )
 
 
-def _back(remote: RemoteServer, hidden: tuple[str, ...], credentials: tuple[str, ...], mount: Mount) -> Back:
+def _back(remote: Upstream, hidden: tuple[str, ...], credentials: tuple[str, ...], mount: Mount) -> Back:
     connection = remote.back_connections.shared.connection
     catalog = remote.catalog
     return Back(

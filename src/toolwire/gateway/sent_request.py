@@ -21,7 +21,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.upstreams import UPSTREAM_KEY, Upstream, upstream_meta
+from toolwire.protocol.upstreams import UPSTREAM_KEY, UpstreamPath, upstream_meta
 from toolwire.server.call import Call
 from toolwire.server.forwarded_headers import find_secret_headers, forwardable
 from toolwire.server.subscriptions import LegacyClient
@@ -189,7 +189,7 @@ def meta_for(
     meta[HOPS_KEY] = hops_of(sent.meta) + 1
     view = sent.meta.get(UPSTREAM_KEY)
     if call.view_servers:
-        meta.update(upstream_meta(Upstream(call.view_servers)))
+        meta.update(upstream_meta(UpstreamPath(call.view_servers)))
     elif view is not None and not cast("Kernel", call.host).catalog.has_upstreams:
         meta[UPSTREAM_KEY] = view
     if progress_token is not None:

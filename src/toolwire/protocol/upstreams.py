@@ -15,7 +15,7 @@ MAX_SERVERS: Final = 16
 MAX_NAME: Final = 200
 
 
-class Upstream(NamedTuple):
+class UpstreamPath(NamedTuple):
     """The servers that lead to a component, the first one first, and the name that the last one gives it."""
 
     servers: tuple[str, ...] = ()
@@ -26,18 +26,18 @@ class Upstream(NamedTuple):
         return servers[: len(self.servers)] == self.servers
 
 
-def read_upstream(meta: Any) -> Upstream:
+def read_upstream(meta: Any) -> UpstreamPath:
     """Return what `_meta` says about the upstream; an upstream without servers if it says nothing."""
     value = meta.get(UPSTREAM_KEY) if isinstance(meta, dict) else None
     if not isinstance(value, dict):
-        return Upstream()
+        return UpstreamPath()
     servers, name = value.get("servers"), value.get("name")
     if not isinstance(servers, list) or not 0 < len(servers) <= MAX_SERVERS or not all(map(_is_name, servers)):
-        return Upstream()
-    return Upstream(tuple(servers), name if _is_name(name) else None)
+        return UpstreamPath()
+    return UpstreamPath(tuple(servers), name if _is_name(name) else None)
 
 
-def upstream_meta(upstream: Upstream) -> dict[str, Any]:
+def upstream_meta(upstream: UpstreamPath) -> dict[str, Any]:
     """Return the member of `_meta` that says which upstream a component, or a view, belongs to."""
     named = {} if upstream.name is None else {"name": upstream.name}
     return {UPSTREAM_KEY: {"servers": list(upstream.servers), **named}}

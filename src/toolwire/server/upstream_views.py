@@ -19,7 +19,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.protocol.lifecycle.terms import Incoming
 from toolwire.protocol.open_codec import exact_meta, replace_members
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, Upstream, read_upstream, upstream_meta
+from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, UpstreamPath, read_upstream, upstream_meta
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
@@ -44,14 +44,14 @@ def _name_of(mount: Mount) -> str:
     return mount.upstream or (f"{plain}:{mount.prefix}" if mount.prefix else plain)
 
 
-def upstream_of(found: Found[Any]) -> Upstream:
+def upstream_of(found: Found[Any]) -> UpstreamPath:
     """Return the upstream that a component belongs to. An upstream that is a gateway names those behind it."""
     servers = servers_on(found.way)
     if not servers:
-        return Upstream()
+        return UpstreamPath()
     named = read_upstream(getattr(found.component.wire(MODERN), "meta", None))
     name = named.name or _own_name(found.component)
-    return Upstream((*servers, *named.servers)[:MAX_SERVERS], name)
+    return UpstreamPath((*servers, *named.servers)[:MAX_SERVERS], name)
 
 
 def _own_name(component: Component) -> str | None:
@@ -73,7 +73,7 @@ def with_upstream(definition: Any, found: Found[Any]) -> Any:
 class _Tool(NamedTuple):
     """A tool of an upstream: the upstream, and the name that it has here."""
 
-    upstream: Upstream
+    upstream: UpstreamPath
     public: str
 
 
@@ -125,7 +125,7 @@ class UpstreamViews:
         tools = self._index.names.get(name, ())
         return self._found(tools[0], sees) if len(tools) == 1 else None
 
-    def _resolve_at(self, call: Call, view: Upstream) -> ProtocolError | None:
+    def _resolve_at(self, call: Call, view: UpstreamPath) -> ProtocolError | None:
         """Find a tool at the upstream of a view, which the request names."""
         name = call.request.params.name
         found = self._catalog.tool(name, self._sees(call))
@@ -174,7 +174,7 @@ class UpstreamViews:
         found = self._catalog.tool(tool.public, sees)
         return found if found is not None and upstream_of(found) == tool.upstream else None
 
-    def _check_read(self, call: Call, view: Upstream) -> ProtocolError | None:
+    def _check_read(self, call: Call, view: UpstreamPath) -> ProtocolError | None:
         """Refuse to read a resource that does not belong to the upstream of a view."""
         params = call.request.params
         found = self._readable(call, params.uri)
@@ -191,7 +191,7 @@ class UpstreamViews:
             return ProtocolError(INVALID_PARAMS, "The server of the view has no such resource")
         return None
 
-    def _public_uri(self, view: Upstream, uri: str) -> str:
+    def _public_uri(self, view: UpstreamPath, uri: str) -> str:
         """Return the public form of a URI that a view names as its server does."""
         way = next((each for each in _ways(self._catalog, ()) if servers_on(each) == view.servers), ())
         rename = way[-1].catalog.public_uri if way else None
@@ -208,7 +208,7 @@ class UpstreamViews:
         return None if view is None else view.sees
 
 
-def _view_of(raw: Raw) -> Upstream | None:
+def _view_of(raw: Raw) -> UpstreamPath | None:
     """Return the upstream of the view that a request comes from, as its host says; None if it says nothing."""
     upstream = read_upstream(t.request_meta(raw))
     return upstream if upstream.servers else None

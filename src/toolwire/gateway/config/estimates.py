@@ -10,7 +10,7 @@ from msgspec import Struct
 from toolwire.client.targets import CommandTarget
 from toolwire.gateway.account_relay import AccountRelay
 from toolwire.gateway.back_connections import MAX_CONVERSATIONS
-from toolwire.gateway.remote_server import RemoteServer
+from toolwire.gateway.upstream import Upstream
 from toolwire.protocol.revisions import is_modern
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _count_processes(entry: BackEntry, revision: str, *, is_per_caller: bool) ->
     return 1, 1 if entry.revision is not None else several
 
 
-def _find_commands(gateway: Gateway) -> Iterator[RemoteServer]:
+def _find_commands(gateway: Gateway) -> Iterator[Upstream]:
     owners = (mount.catalog.owner for mount in gateway.catalog.mounts)
     for owner in owners:
-        if isinstance(owner, RemoteServer) and isinstance(owner.back_connections.target, CommandTarget):
+        if isinstance(owner, Upstream) and isinstance(owner.back_connections.target, CommandTarget):
             yield owner

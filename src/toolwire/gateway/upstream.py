@@ -1,7 +1,7 @@
-"""`RemoteServer`: a server whose components live at another server.
+"""`Upstream`: one server behind a gateway, as a server that the gateway mounts.
 
 It is a `Server` like any other, so that access rules, policies, middleware, audit and metrics of the servers that mount
-it hold for the other server, too. Its parts do the work, and each gets what it needs when it is made:
+it hold for the upstream, too. Its parts do the work, and each gets what it needs when it is made:
 
 back_connections  the connections and conversations, and the pool
 relay             sends requests (`Relay.send`); `guard` and `signs` are its breaker, limits and health checks
@@ -75,14 +75,14 @@ _RESTRICTED: Final = (
 )
 
 
-class RemoteServer(Server):
-    """A server whose components live at another server.
+class Upstream(Server):
+    """One server behind a gateway: its identity, and the parts that hold its state.
 
     `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
-    how many seconds lists wait for the other server. `keeps_stale_lists`: the components stay in lists while the other
-    server is away. `trusts`: what the other server calls public is public. `views`: its views are offered.
-    `credentials` are those of the callers, with which their calls are made, and `credential` is the kind of them.
-    `policy` holds for all calls. `forwards` are the headers of clients that go on to the other server.
+    how many seconds lists wait for it. `keeps_stale_lists`: the components stay in lists while the upstream is
+    away. `trusts`: what the upstream calls public is public. `views`: its views are offered. `credentials` are those of
+    the callers, with which their calls are made, and `credential` is the kind of them. `policy` holds for all calls.
+    `forwards` are the headers of clients that go on to the upstream.
     """
 
     meet: Callable[[Call], Awaitable[None] | None] | None = None
@@ -173,12 +173,12 @@ class RemoteServer(Server):
 
     @property
     def known_connection(self) -> ClientConnection | None:
-        """The connection on which the other server said what it is, and what it can do. It may be closed."""
+        """The connection on which the upstream said what it is, and what it can do. It may be closed."""
         return self.back_connections.shared.connection
 
     @property
     def uris(self) -> UriNames:
-        """The URIs of the other server that are renamed here."""
+        """The URIs of the upstream that are renamed here."""
         return self.components.uris
 
     @property
@@ -192,7 +192,7 @@ class RemoteServer(Server):
     # --- beginning and end ---
 
     def begin(self) -> None:
-        """Connect to the other server, and follow its lists, until `end`.
+        """Connect to the upstream, and follow its lists, until `end`.
 
         Two servers that mount this one may both run. The first one begins, and the last one ends.
         """
@@ -209,7 +209,7 @@ class RemoteServer(Server):
         self.back_connections.start_failback()
 
     async def end(self) -> None:
-        """Close all connections to the other server."""
+        """Close all connections to the upstream."""
         if not self.lifecycle.leave():
             return
         self.hosts.leave()
@@ -245,7 +245,7 @@ class RemoteServer(Server):
             await asyncio.sleep(USED_SECONDS)
 
     async def settle(self) -> None:
-        """Wait for the lists of the other server, up to the deadline that began with `begin`."""
+        """Wait for the lists of the upstream, up to the deadline that began with `begin`."""
         try:
             async with asyncio.timeout_at(self.lifecycle.deadline):
                 await self.follower.first.wait()
@@ -335,7 +335,7 @@ class RemoteServer(Server):
 
     @property
     def is_public(self) -> bool:
-        """Return whether the lists are for everybody: the other server says so, and the operator trusts it."""
+        """Return whether the lists are for everybody: the upstream says so, and the operator trusts it."""
         lists = self.follower.lists
         return self.components.trusts and lists is not None and lists.is_public
 
@@ -492,10 +492,10 @@ class RemoteServer(Server):
         """Return whether the server named a URI to the caller that others should not get."""
         return self.components.has_named_secret(uri)
 
-    # --- the state of the other server ---
+    # --- the state of the upstream ---
 
     def figures(self) -> BackFigures:
-        """Return what the metrics say of the other server, beside the requests to it."""
+        """Return what the metrics say of the upstream, beside the requests to it."""
         connections = self.back_connections
         return BackFigures(
             self.guard.state,
@@ -581,7 +581,7 @@ class RemoteServer(Server):
         self.availability.tell_watchers()
 
     def keep_stale_lists(self, keeps: bool) -> None:
-        """Keep the components in lists while the other server is away, or not."""
+        """Keep the components in lists while the upstream is away, or not."""
         self.availability.keeps_stale_lists = keeps
         if keeps:
             self.availability.cancel_unlisting()
@@ -606,13 +606,13 @@ class RemoteServer(Server):
 
     @property
     def remote_instructions(self) -> str | None:
-        """The instructions of the other server, where they are known."""
+        """The instructions of the upstream, where they are known."""
         connection = self.known_connection
         told = None if connection is None else getattr(connection, "agreement", None)
         return None if told is None or told.instructions is UNSET else told.instructions
 
 
-def remote(target: Any, prefix: str | None = None) -> RemoteServer:
+def remote(target: Any, prefix: str | None = None) -> Upstream:
     """Return a server in front of what a `Client` connects to, for `Server.mount`."""
     try:
         place = resolve(target, TargetOptions())
@@ -621,7 +621,7 @@ def remote(target: Any, prefix: str | None = None) -> RemoteServer:
         raise ServerError(text) from None
     except ValueError as error:
         raise ServerError(f"The server cannot be mounted: {error}") from None
-    return RemoteServer(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
+    return Upstream(prefix or place.label, place, room=MAX_NAME - len(prefix) - 1 if prefix else MAX_NAME)
 
 
 def _relay_for(credentials: CallerPlaces | None) -> Callable[..., Relay]:
@@ -643,7 +643,7 @@ def _access_of(target: Target, catalog: Catalog) -> UpstreamAccess | None:
 
 @asynccontextmanager
 async def _running(server: Server) -> AsyncIterator[None]:
-    assert isinstance(server, RemoteServer)
+    assert isinstance(server, Upstream)
     server.begin()
     try:
         yield
