@@ -146,7 +146,7 @@ async def test_a_question_is_answered_at_another_replica(scene: Private, back: s
         await connect(scene, gateway, "alice", "bob")
         auth = ResourceServer(scene.entrance_verify, authorization_servers=[scene.entrance.url])
         other = Gateway("front", auth=auth, secret=SECRET, stores=stores)
-        place = gateway._backs["b"][0].back_connections.target
+        place = gateway.fronts.front.upstreams["b"].back_connections.target
         other.add("b", place, revision=back, credentials=scene.per_user(), prefix="")
         replicas = [scene.app, other.http_app(public_url=PUBLIC)]
 
@@ -286,7 +286,7 @@ async def test_lists_of_many_accounts_are_bounded(scene: Private, monkeypatch: p
             async with scene.client(user, MODERN) as client:
                 assert text(await client.call_tool("whoami")) == user
                 assert len(await names(client)) == (6 if user == "alice" else 5)
-        back = gateway._backs["b"][0]
+        back = gateway.fronts.front.upstreams["b"]
         assert len(back.catalog.mounts) == 1
 
 

@@ -434,7 +434,7 @@ async def test_a_server_that_is_added_while_the_gateway_runs_has_credentials_too
         assert await client.list_tools() == []
         appeared = asyncio.Event()
         gateway.watchers.append(lambda: appeared.set() if gateway.backs["c"].state == "ready" else None)
-        place = gateway._backs["b"][0].back_connections.target
+        place = gateway.fronts.front.upstreams["b"].back_connections.target
         lists = {} if kind == "static" else {"list_credentials": scene.lister()}
         gateway.add("c", place, credentials=LATE[kind](scene), **lists)  # type: ignore[arg-type]
         await asyncio.wait_for(appeared.wait(), 60)

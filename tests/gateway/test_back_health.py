@@ -335,7 +335,7 @@ async def test_errors_of_tools_and_of_the_application_say_nothing_about_health(b
         for _ in range(2):
             pool.faults["b"] = "500"
             assert (await client.call_tool("b_refuse")).is_error
-            assert not gateway._backs["b"][0].guard.needs_check
+            assert not gateway.fronts.front.upstreams["b"].guard.needs_check
             pool.heal()
             with pytest.raises(ProtocolError):
                 await client.call_tool("b_refuse")
@@ -643,7 +643,7 @@ async def test_a_server_that_was_taken_away_with_calls_in_flight_is_asked_for_si
             pool.faults["b"] = "503"
             for _ in range(2):
                 await client.call_tool("b_run")
-            guard = gateway._backs["b"][0].guard
+            guard = gateway.fronts.front.upstreams["b"].guard
             await until(lambda: guard.state == "open")
             gateway.remove("b")
             pool.heal()
@@ -734,7 +734,7 @@ async def test_a_call_that_waited_is_refused_where_the_server_stopped_working_me
         pool.sent.clear()
         calls = [asyncio.ensure_future(client.call_tool("b_run")) for _ in range(3)]
         await until(lambda: gateway.backs["b"].waiting == 2 and pool.calls("b") == 1)
-        gateway._backs["b"][0].guard.record_failed_check(DOWN)
+        gateway.fronts.front.upstreams["b"].guard.record_failed_check(DOWN)
         pool.heal()
         texts = [(await each).text for each in calls]
         assert sorted("is unreachable" in text for text in texts) == [False, True, True]

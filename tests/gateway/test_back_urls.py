@@ -154,7 +154,7 @@ async def test_calls_in_flight_end_at_their_address(back: str) -> None:
 @pytest.mark.parametrize("address", ["http://a/mcp", "http://c/mcp"])
 async def test_a_held_call_goes_on_at_the_address_of_its_session(address: str) -> None:
     async with scene("2025-11-25") as (gateway, _, _):
-        connections = gateway._backs["b"][0].back_connections
+        connections = gateway.fronts.front.upstreams["b"].back_connections
         resumption = Resumption("a-session", "2025-11-25", 1, "tools/call", "a-position", address)
         connection = await connections.take_up(resumption)
         assert connection.link.label == address

@@ -107,7 +107,7 @@ async def test_health_check_passes_while_calls_hold_all_connections() -> None:
         calls = start_calls(alice, 2 * CONNECTIONS)
         # Two places are for streams and notifications, and the listen stream of the gateway has one more.
         await until(lambda: upstream.running == CONNECTIONS - 4 and gateway.backs["b"].waiting)
-        guard = gateway._backs["b"][0].guard
+        guard = gateway.fronts.front.upstreams["b"].guard
         pool.sent.clear()
         for _ in range(Breaker().failures):
             guard.record_failure(Timeout("it was not answered in time"), ("alice", "hold"))
@@ -127,7 +127,7 @@ async def test_calls_that_wait_too_long_are_refused_and_do_not_count_as_failures
         await until(lambda: upstream.running == SHARE)
         refused = [(await each).text for each in start_calls(alice, 3)]
         assert all("try again later" in text for text in refused) and pool.calls("b") == SHARE
-        breaker = gateway._backs["b"][0].guard.breaker
+        breaker = gateway.fronts.front.upstreams["b"].guard.breaker
         assert breaker is not None and breaker.failures == 0
         upstream.may_end.set()
         assert {(await each).text for each in calls} == {"held"}
@@ -150,7 +150,7 @@ def test_upstream_has_a_connection_for_each_of_its_calls() -> None:
     several = Gateway("front").add("d", urls=["http://d/mcp", "http://e/mcp"], max_calls=500)
 
     def connections(gateway: Gateway, name: str) -> int:
-        target: Any = gateway._backs[name][0].back_connections.target
+        target: Any = gateway.fronts.front.upstreams[name].back_connections.target
         return (target.to_try()[0] if name == "d" else target)._connections
 
     assert [connections(gateway, "b"), connections(gateway, "c"), connections(several, "d")] == [503, 259, 503]

@@ -179,7 +179,7 @@ async def test_addresses_stay_when_a_server_is_replaced() -> None:
 
 
 async def test_servers_that_leave_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.gateway.gateway.MAX_LEAVING", 2)
+    monkeypatch.setattr("toolwire.gateway.front.MAX_LEAVING", 2)
     asking = [Asking() for _ in range(4)]
     gateway = Gateway("front")
     async with testing.connect(gateway, elicit=answer) as (client, _):

@@ -24,16 +24,17 @@ from toolwire.gateway.back_health import (
     UpstreamLimits,
 )
 from toolwire.gateway.file_types import given
+from toolwire.gateway.front import Entry, Fronts, IncludedApi
 from toolwire.gateway.list_follower import LIST_SECONDS
-from toolwire.gateway.names import MAX_NAME, credential_names
+from toolwire.gateway.names import MAX_NAME
 from toolwire.gateway.sent_request import allowed_headers
 from toolwire.gateway.upstream import Upstream
+from toolwire.gateway.upstream_credentials import UpstreamCredentials
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
-from toolwire.server.call import CURRENT
-from toolwire.server.catalog import Catalog, Found, Mount
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.limits import Limits
 from toolwire.server.policy.concurrency import Slots
@@ -59,8 +60,6 @@ MAX_INSTRUCTIONS: Final = 4_000
 MAX_ALL_INSTRUCTIONS: Final = 32_000
 #: The entries of one page, unless the operator sets a number: many clients read the first page alone.
 ONE_PAGE: Final = 1_000_000_000
-#: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
-MAX_LEAVING: Final = 32
 
 #: The options with which an API can be added. Some of them have no effect on it.
 _OPTIONS_WITH_API: Final = frozenset(
@@ -109,57 +108,35 @@ class Back(Struct, frozen=True):
     """Why components of it cannot be offered, by their names."""
 
 
-class _Leaving:
-    """A server that was taken away, and has calls, questions or tasks left."""
-
-    def __init__(
-        self, back: Upstream, offered: Mapping[str, Mapping[str, Found[Any]]], successor: Upstream | None
-    ) -> None:
-        """`offered` are its tools and prompts as clients knew them, by kind and name."""
-        self.back = back
-        self.offered = offered
-        self.successor = successor
-
-
-class IncludedApi(NamedTuple):
-    """An API behind a gateway."""
-
-    name: str
-    api: DescribedApi
-    prefix: str
-    shape: Shape | None
-
-
 class Coming(NamedTuple):
     """A server that was prepared, and is not offered yet."""
 
-    back: Upstream
-    prefix: str
+    entry: Upstream
     replaced_credentials: Mapping[str, Kind]
 
     @property
     def name(self) -> str:
-        return self.back.name
+        return self.entry.name
 
     @property
     def is_circular(self) -> bool:
         """Return whether its lists lead back to the gateway."""
-        return self.back.is_circular
+        return self.entry.is_circular
 
     async def until_settled(self) -> None:
         """Wait until its lists are known, or its time for that is over."""
-        await self.back.lifecycle.wait_until_settled()
+        await self.entry.lifecycle.wait_until_settled()
 
 
 class ComingApi(NamedTuple):
     """An API that was prepared, and is not offered yet."""
 
-    included: IncludedApi
+    entry: IncludedApi
     is_circular: bool = False
 
     @property
     def name(self) -> str:
-        return self.included.name
+        return self.entry.name
 
     async def until_settled(self) -> None:
         """Return at once: everything is known of an API whose description was read."""
@@ -180,16 +157,14 @@ class Gateway(Server):
     def __init__(
         self, name: str, *, strict: bool = False, stale: bool = False, ping: bool = True, **options: Any
     ) -> None:
-        self._backs: dict[str, tuple[Upstream, str]] = {}
-        self._apis: dict[str, IncludedApi] = {}
-        """The APIs among the servers behind this one."""
-        self._preparing: list[IncludedApi] | None = None
+        self.fronts: Fronts = Fronts(self, self._look_soon, self._forget_credentials)
+        """The servers behind this one."""
+        self._preparing: list[Entry] | None = None
+        """Gets what `add` makes, while it is prepared and not offered."""
         self._told: frozenset[str] = frozenset()
         self._withheld: frozenset[str] = frozenset()
         self._looks = False
-        self._leaving: list[_Leaving] = []
-        self._signed: set[str] = set()
-        """The servers that have credentials in the vault."""
+        self._credentials = UpstreamCredentials(self)
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self.on_stderr: Callable[[str], None] | None = None
@@ -291,16 +266,21 @@ class Gateway(Server):
             return super().add(name)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
             raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
-        if name in self._backs or name in self._apis:
+        if self._preparing is None and name in self.fronts.front.entries:
             raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
         options = UpstreamOptions(**{each: values[each] for each in UpstreamOptions.__struct_fields__})
+        entry: Entry
         if isinstance(target, DescribedApi):
-            self._add_api(name, target, options)
+            entry = self._make_api(name, target, options)
         else:
-            self._add_upstream(name, target, options)
+            entry = self._make_upstream(name, target, options)
+        if self._preparing is None:
+            self.fronts.swap(self.fronts.front.with_entries(entry))
+        else:
+            self._preparing.append(entry)
         return self
 
-    def _add_upstream(self, name: str, target: TargetLike | None, options: UpstreamOptions) -> None:
+    def _make_upstream(self, name: str, target: TargetLike | None, options: UpstreamOptions) -> Upstream:
         if options.revision is not None and options.revision not in REVISIONS:
             known = ", ".join(REVISIONS)
             raise ServerError(f"The server {name!r} cannot have the revision {options.revision!r}; use one of {known}")
@@ -334,15 +314,15 @@ class Gateway(Server):
             # Here, because most gateways have no credentials.
             from toolwire.gateway.back_credentials import signed_place
 
-            self._take_credentials(name)  # Those of a server of this name that was taken away, and has calls left.
-            self._signed.add(name)
+            self._credentials.take(name)  # Those of a server of this name that was taken away, and has calls left.
+            self._credentials.note(name)
             variable = options.credential_variable
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, variable)
             if signing is not None and list_credentials is None:
                 from toolwire.gateway.account_server import AccountServer
 
                 make = AccountServer
-        back = make(
+        upstream = make(
             name,
             place,
             timeout=options.timeout,
@@ -360,9 +340,10 @@ class Gateway(Server):
             credential=_kind_of_credential(options),
             forwards=allowed,
         )
-        self.put(back, prefix, options.shape)
+        self.fronts.connect(upstream, prefix, options.shape, is_marked=self._marks_upstreams)
+        return upstream
 
-    def _add_api(self, name: str, api: DescribedApi, options: UpstreamOptions) -> None:
+    def _make_api(self, name: str, api: DescribedApi, options: UpstreamOptions) -> IncludedApi:
         if given(options).keys() - _OPTIONS_WITH_API or any(options.forward_headers):
             raise ServerError(f"{name!r} is an API, which takes prefix=, policy= and shape=: give openapi() the rest")
         prefix, shape = _prefix(name, options), options.shape
@@ -371,57 +352,27 @@ class Gateway(Server):
         if shape is not None:
             _check_lengths(name, prefix, shape)
         self.included_apis.check(api)
-        included = IncludedApi(name, api, prefix, shape)
-        if self._preparing is not None:
-            self._preparing.append(included)
-        else:
-            self._include(included)
-
-    def _include(self, included: IncludedApi) -> None:
-        self.included_apis.add(included.api, included.prefix, included.shape, included.name)
-        self._apis[included.name] = included
-        self._look_soon()
-
-    def _exclude(self, name: str) -> None:
-        self.exclude(self._apis.pop(name).api)
-        self._look_soon()
+        return IncludedApi(name, api, prefix, shape)
 
     def put(self, back: Upstream, prefix: str, shape: Shape | None = None) -> None:
         """Put a server behind this one that is made already."""
-        back.availability.watchers.append(self._look_soon)
-        self._backs[back.name] = (back, prefix)
-        self.mount_catalog(prefix, back.catalog, shape, back.name if self._marks_upstreams else None)
-
-    def _mount_of(self, back: Upstream) -> Mount:
-        return next(mount for mount in self.catalog.mounts if mount.catalog is back.catalog)
-
-    def _mount(self, name: str) -> Mount:
-        catalog = self._catalog_of(name)
-        return next(mount for mount in self.catalog.mounts if mount.catalog is catalog)
+        self.fronts.connect(back, prefix, shape, is_marked=self._marks_upstreams)
+        self.fronts.swap(self.fronts.front.with_entries(back))
 
     def remove(self, name: Any) -> Self:
         """Take a server away, also while this one runs; its connections close when its calls have ended.
 
         What is not the name of a server is a component of this server itself.
         """
-        if isinstance(name, str) and name in self._apis:
-            self._exclude(name)
-            return self
-        found = self._backs.pop(name, None) if isinstance(name, str) else None
-        if found is None:
+        if not isinstance(name, str) or name not in self.fronts.front.entries:
             return self._remove_own(name)
-        self._retire(*found)
+        self.fronts.swap(self.fronts.front.without(name))
         return self
 
-    def _take_credentials(self, name: str) -> dict[str, Kind]:
-        """Take the credentials of a server out of the vault, and return them."""
-        if name not in self._signed:
-            return {}
-        self._signed.remove(name)
-        taken = {each: self.vault.kind(each) for each in credential_names(name) if each in self.vault}
-        for each in taken:
-            self.vault.remove(each)
-        return taken
+    def _forget_credentials(self, name: str) -> None:
+        """Take the credentials of a server that is gone out of the vault, unless another one has its name now."""
+        if name not in self.fronts.front.upstreams:
+            self._credentials.take(name)
 
     async def replace(self, name: str, target: TargetLike | DescribedApi, **options: Any) -> Self:
         """Put a server in the place of the one of this name, also while this one runs. The options are those of `add`.
@@ -443,120 +394,40 @@ class Gateway(Server):
 
         One of the same name goes on being offered. Call `offer` or `discard` with the result.
         """
-        old, old_api = self._backs.pop(name, None), self._apis.pop(name, None)
-        kinds = self._take_credentials(name)
-        apis: list[IncludedApi] = []
-        self._preparing = apis
+        kinds = self._credentials.take(name)
+        made: list[Entry] = []
+        self._preparing = made
         try:
             add()
         except BaseException:
-            self._restore(name, old, kinds)
+            self._credentials.restore(name, kinds)
             raise
         finally:
             self._preparing = None
-            if old_api is not None:
-                self._apis[name] = old_api
-        if apis:
-            self._restore(name, old, kinds)
-            return ComingApi(apis[0])
-        back, prefix = self._backs.pop(name)
-        if old is not None:
-            self._backs[name] = old
-        back.hold_back()
+        entry = made[0]
+        if isinstance(entry, IncludedApi):
+            self._credentials.restore(name, kinds)
+            return ComingApi(entry)
+        entry.hold_back()
         if self.loop is None:
-            back.lifecycle.is_settled.set()
-        return Coming(back, prefix, kinds)
-
-    def _restore(self, name: str, old: tuple[Upstream, str] | None, kinds: Mapping[str, Kind]) -> None:
-        if old is not None:
-            self._backs[name] = old
-        for each, kind in kinds.items():
-            self._signed.add(name)
-            self.vault.add(each, kind)
+            entry.lifecycle.is_settled.set()
+        return Coming(entry, kinds)
 
     def offer(self, coming: Coming | ComingApi) -> None:
         """Offer a server that was prepared, from now on in the place of the one of the same name."""
-        if coming.name in self._apis:
-            self._exclude(coming.name)
-        if isinstance(coming, ComingApi):
-            if (server := self._backs.pop(coming.name, None)) is not None:
-                self._retire(*server)
-            self._include(coming.included)
-            return
-        back = coming.back
-        old = self._backs.get(back.name)
-        self._backs[back.name] = (back, coming.prefix)
-        if old is not None:
-            self._retire(*old, successor=back)
-        back.offer()
-        self._look_soon()
+        self.fronts.swap(self.fronts.front.with_entries(coming.entry))
 
     def discard(self, coming: Coming | ComingApi) -> None:
         """Take a server away that was prepared, and keep the one of the same name."""
         if isinstance(coming, ComingApi):
             return  # Nobody has seen it.
-        name = coming.back.name
-        self._take_credentials(name)
-        self._restore(name, self._backs.get(name), coming.replaced_credentials)
-        coming.back.retire()
-        self.unmount(coming.back)
+        self._credentials.take(coming.name)
+        self._credentials.restore(coming.name, coming.replaced_credentials)
+        self.fronts.disconnect(coming.entry)
 
     def arrange(self, names: Iterable[str]) -> None:
         """Put the servers behind this one into an order: the first one keeps a name that two of them have."""
-        order = dict.fromkeys((*names, *self._backs, *self._apis))
-        self._backs = {name: self._backs[name] for name in order if name in self._backs}
-        self._apis = {name: self._apis[name] for name in order if name in self._apis}
-        self.catalog.arrange([self._catalog_of(name) for name in order if name in self._backs or name in self._apis])
-        self._look_soon()
-
-    def _catalog_of(self, name: str) -> Catalog:
-        """Return the catalogue of a server or of an API behind this one."""
-        return self._backs[name][0].catalog if name in self._backs else self.included_apis.catalog(self._apis[name].api)
-
-    def _retire(self, back: Upstream, prefix: str, successor: Upstream | None = None) -> None:
-        """Offer the components of a server no longer. It goes when its calls, questions and tasks have ended."""
-        mount = self._mount_of(back)
-        offered = {kind: dict(mount.merged(kind, None, ())) for kind in ("tools", "prompts")}
-        back.retire()
-        self._look_soon()
-        if self.loop is None:
-            self.unmount(back)
-            if back.name not in self._backs:
-                self._take_credentials(back.name)
-            return
-        if successor is not None:
-            successor.relay.come_after(back.relay)
-            if successor.relay.key == back.relay.key:
-                back.back_connections.leave_sessions()
-        leaving = _Leaving(back, offered, successor)
-        self._leaving.append(leaving)
-        self.catalog.find_unlisted = self._component_of_leaving
-        self.arrange(())
-        back.lifecycle.leaving = self.loop.create_task(back.used())
-        back.lifecycle.leaving.add_done_callback(lambda _: self._left(leaving))
-        for each in self._leaving[:-MAX_LEAVING]:
-            if each.back.lifecycle.leaving is not None:
-                each.back.lifecycle.leaving.cancel()
-
-    def _left(self, leaving: _Leaving) -> None:
-        self._leaving.remove(leaving)
-        if leaving.successor is not None:
-            leaving.successor.relay.forget(leaving.back.relay)
-        if not self._leaving:
-            self.catalog.find_unlisted = None
-        name = leaving.back.name
-        if name not in self._backs and not any(each.back.name == name for each in self._leaving):
-            self._take_credentials(name)
-        self.unmount(leaving.back)
-
-    def _component_of_leaving(self, kind: str, name: str) -> Found[Any] | None:
-        """Find a tool or prompt of a server that was taken away, for a request that answers its questions."""
-        call = CURRENT.get()
-        for leaving in self._leaving:
-            found = leaving.offered[kind].get(name)
-            if found is not None and leaving.back.relay.owns_state(call):
-                return found
-        return None
+        self.fronts.swap(self.fronts.front.in_order(names))
 
     async def reload(self, source: Source | None = None) -> Reloaded:
         """Take over what the file of this gateway says now, or another one; return what changed.
@@ -571,13 +442,13 @@ class Gateway(Server):
     def keep_stale_lists(self, keeps: bool) -> None:
         """Keep the components of servers that are away in lists from now on, or not."""
         self.keeps_stale_lists = keeps
-        for back, _ in self._backs.values():
+        for back in self.fronts.front.upstreams.values():
             back.keep_stale_lists(keeps)
 
     def answer_pings(self, answers: bool) -> None:
         """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
         self.answers_pings = answers
-        for back, _ in self._backs.values():
+        for back in self.fronts.front.upstreams.values():
             back.components.answer_pings(answers)
 
     def _remove_own(self, component: Any) -> Self:
@@ -586,7 +457,7 @@ class Gateway(Server):
         except ServerError:
             if not isinstance(component, str):
                 raise
-            known = ", ".join(map(repr, (*self._backs, *self._apis))) or "none"
+            known = ", ".join(map(repr, self.fronts.front.entries)) or "none"
             text = f"{self.name!r} has neither a server nor a component {component!r}; its servers: {known}"
             raise ServerError(text) from None
 
@@ -594,38 +465,33 @@ class Gateway(Server):
     def backs(self) -> Mapping[str, Back]:
         """The servers behind this one, in the order in which they were added."""
         hidden = self._hidden()
-        found = {
-            name: _back(remote, hidden[name], self._kinds(name), self._mount_of(remote))
-            for name, (remote, _) in self._backs.items()
-        }
-        for name, included in self._apis.items():
-            kinds = self.included_apis.credentials(included.api)
-            found[name] = _api_back(name, self._catalog_of(name), hidden[name], kinds, self._mount(name))
-        order = [mount.catalog for mount in self.catalog.mounts]
-        return {name: found[name] for name in sorted(found, key=lambda name: order.index(self._catalog_of(name)))}
+        found: dict[str, Back] = {}
+        for name, entry in self.fronts.front.entries.items():
+            mount = self.fronts.find_mount(name)
+            if isinstance(entry, IncludedApi):
+                kinds = self.included_apis.credentials(entry.api)
+                found[name] = _api_back(name, mount.catalog, hidden[name], kinds, mount)
+            else:
+                found[name] = _back(entry, hidden[name], self._credentials.find_kinds(name), mount)
+        return found
 
     @property
     def pins(self) -> Mapping[str, ToolPins]:
         """The pins of the servers behind this one that have some, by the names of the servers."""
-        mounts = ((name, self._mount(name)) for name in (*self._backs, *self._apis))
+        mounts = ((name, self.fronts.find_mount(name)) for name in self.fronts.front.entries)
         shapes = ((name, mount.shape) for name, mount in mounts if isinstance(mount, ShapedMount))
         return {name: shape.pins for name, shape in shapes if shape.pins is not None}
-
-    def _kinds(self, name: str) -> tuple[str, ...]:
-        """Return the kinds of the credentials of a server."""
-        held = credential_names(name) if name in self._signed else ()
-        return tuple(type(self.vault.kind(each)).__name__ for each in held if each in self.vault)
 
     @property
     def leaving(self) -> tuple[str, ...]:
         """The servers that were taken away or replaced, and have calls, questions or tasks left."""
-        return tuple(each.back.name for each in self._leaving)
+        return self.fronts.leaving
 
     def _hidden(self) -> dict[str, tuple[str, ...]]:
         """Return, for each server, the public names that lead to another server, or may do so soon."""
-        found: dict[str, list[str]] = {name: [] for name in (*self._backs, *self._apis)}
+        found: dict[str, list[str]] = {name: [] for name in self.fronts.front.entries}
         for name in found:
-            mount = self._mount(name)
+            mount = self.fronts.find_mount(name)
             for kind in ("tools", "prompts"):
                 shown = self.catalog.all(kind)
                 found[name].extend(
@@ -656,13 +522,14 @@ class Gateway(Server):
         self._warn_of_withheld()
         blocks: list[str] = []
         room = MAX_ALL_INSTRUCTIONS
-        for name, (remote, _) in self._backs.items():
+        upstreams = self.fronts.front.upstreams
+        for name, remote in upstreams.items():
             told = (remote.remote_instructions or "")[: min(MAX_INSTRUCTIONS, room)]
             room -= len(told)
             if told:
                 blocks.append(f"{name}: {told}")
         self.kernel.offer.tell_further_instructions("\n\n".join(blocks))
-        if any(remote.availability.last_change is None for remote, _ in self._backs.values()):
+        if any(remote.availability.last_change is None for remote in upstreams.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.tell_watchers()

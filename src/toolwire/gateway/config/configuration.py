@@ -180,10 +180,10 @@ class Configuration:
         changed = tuple(name for name in after if name in before and not file.has_same_back(name, self._in_force))
         removed = tuple(name for name in before if name not in after)
         settings, restart = self._settings(file)
-        await self._exchange(file, made, (*added, *changed), tuple(key for key in settings if _first(key) in ADMISSION))
-        for name in removed:
-            gateway.remove(name)
-        gateway.arrange(after)
+        admission = tuple(key for key in settings if _first(key) in ADMISSION)
+        coming = await self._prepare(file, made, (*added, *changed), admission)
+        front = gateway.fronts.front.with_entries(*(each.entry for each in coming))
+        gateway.fronts.swap(front.without(*removed).in_order(after))
         self._apply(made, settings)
         return Reloaded(added, changed, removed, settings, restart)
 
@@ -191,10 +191,10 @@ class Configuration:
         for apply in dict.fromkeys(AT_ONCE[_first(key)] for key in keys):
             apply(self._gateway, made)
 
-    async def _exchange(
+    async def _prepare(
         self, file: GatewayFile, made: Gateway, names: tuple[str, ...], admission: tuple[str, ...]
-    ) -> None:
-        """Connect to new servers first, and offer all of them at the same time, or none.
+    ) -> list[Coming | ComingApi]:
+        """Make the servers with these names, and connect to all of them. A mistake of one discards all.
 
         `admission` are the keys that say who may do what. Until the new servers have answered, what they say holds
         beside what was in force: a caller who is let in no longer must not gain time from a server that is slow, and
@@ -229,8 +229,7 @@ class Configuration:
             if isinstance(error, TimeoutError):
                 raise ServerError("the servers behind the gateway did not begin in time") from None
             raise
-        for each in coming:
-            gateway.offer(each)
+        return coming
 
     async def _coming_api(self, file: GatewayFile, made: Gateway, name: str) -> Coming | ComingApi:
         """Read an API while the gateway goes on, and prepare it."""

@@ -1,0 +1,200 @@
+"""`Front`: the upstreams and APIs that a gateway offers, in their order.
+
+A front never changes. A server that is added, removed or replaced, and a changed file, make another one, and `Fronts`
+swaps it for the one before in one step: what both have stays as it is, with its connections. What the new one does not
+have is offered no longer, and is gone when its calls, held questions and tasks have ended. These keep what they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.gateway.upstream import Upstream
+from toolwire.server.call import CURRENT
+from toolwire.server.catalog import Catalog, Found, Mount
+from toolwire.server.described_api import DescribedApi
+from toolwire.server.server import Server
+from toolwire.server.shaping import Shape
+
+#: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
+MAX_LEAVING: Final = 32
+
+
+class IncludedApi(NamedTuple):
+    """An API behind a gateway."""
+
+    name: str
+    api: DescribedApi
+    prefix: str
+    shape: Shape | None
+
+
+Entry: TypeAlias = Upstream | IncludedApi
+
+
+class Front(Struct, frozen=True):
+    """The upstreams and APIs that a gateway offers, by name. The first one keeps a name that two of them have."""
+
+    entries: Mapping[str, Entry] = MappingProxyType({})
+
+    def with_entries(self, *entries: Entry) -> Front:
+        """Return a front that has these, too. One takes the place of the entry that has its name."""
+        return _front_of({**self.entries, **{each.name: each for each in entries}})
+
+    def without(self, *names: str) -> Front:
+        """Return a front that has no entries with these names."""
+        return _front_of({name: each for name, each in self.entries.items() if name not in names})
+
+    def in_order(self, names: Iterable[str]) -> Front:
+        """Return a front whose entries are in this order. Others come after them."""
+        order = dict.fromkeys((*names, *self.entries))
+        return _front_of({name: self.entries[name] for name in order if name in self.entries})
+
+    @property
+    def upstreams(self) -> dict[str, Upstream]:
+        """The entries that are no APIs."""
+        return {name: each for name, each in self.entries.items() if isinstance(each, Upstream)}
+
+
+def _front_of(entries: dict[str, Entry]) -> Front:
+    return Front(MappingProxyType(entries))
+
+
+class _Leaving:
+    """An upstream that was taken away, and has calls, questions or tasks left."""
+
+    def __init__(
+        self, upstream: Upstream, offered: Mapping[str, Mapping[str, Found[Any]]], successor: Upstream | None
+    ) -> None:
+        """`offered` are its tools and prompts as clients knew them, by kind and name."""
+        self.upstream = upstream
+        self.offered = offered
+        self.successor = successor
+
+
+class Fronts:
+    """The front of one gateway, and what is left of the fronts before it."""
+
+    def __init__(self, gateway: Server, note_change: Callable[[], None], note_gone: Callable[[str], None]) -> None:
+        """
+        * `note_change`: is called when the front, or an upstream that is offered, has changed.
+        * `note_gone`: is called with the name of each upstream that was taken away, when nothing is left of it.
+        """
+        self.front: Front = Front()
+        self._gateway = gateway
+        self._note_change = note_change
+        self._note_gone = note_gone
+        self._leaving: list[_Leaving] = []
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """The upstreams that were taken away or replaced, and have calls, questions or tasks left."""
+        return tuple(each.upstream.name for each in self._leaving)
+
+    def find_mount(self, name: str) -> Mount:
+        """Return the mount of an entry."""
+        return self._mount_of(self.front.entries[name])
+
+    def _catalog_of(self, entry: Entry) -> Catalog:
+        if isinstance(entry, Upstream):
+            return entry.catalog
+        catalog: Catalog = self._gateway.included_apis.catalog(entry.api)
+        return catalog
+
+    def _mount_of(self, entry: Entry) -> Mount:
+        catalog = self._catalog_of(entry)
+        return next(mount for mount in self._gateway.catalog.mounts if mount.catalog is catalog)
+
+    def connect(self, upstream: Upstream, prefix: str, shape: Shape | None, *, is_marked: bool) -> None:
+        """Mount an upstream, so that it connects while the gateway runs. `is_marked`: lists name the upstream."""
+        upstream.availability.watchers.append(self._note_change)
+        self._gateway.mount_catalog(prefix, upstream.catalog, shape, upstream.name if is_marked else None)
+
+    def disconnect(self, upstream: Upstream) -> None:
+        """Take away an upstream that was never offered."""
+        upstream.retire()
+        self._gateway.unmount(upstream)
+
+    # --- swapping ---
+
+    def swap(self, front: Front) -> None:
+        """Offer what a front has, and no more what the one before had."""
+        before, self.front = self.front, front
+        is_moved = list(front.entries)[: len(before.entries)] != list(before.entries)
+        for name, entry in front.entries.items():
+            known = before.entries.get(name)
+            if known is entry:
+                continue
+            if known is not None:
+                is_moved = True
+                self._take_away(known, entry)
+            self._offer(entry)
+        for name, entry in before.entries.items():
+            if name not in front.entries:
+                self._take_away(entry)
+        if is_moved:
+            self._gateway.catalog.arrange([self._catalog_of(each) for each in front.entries.values()])
+        self._note_change()
+
+    def _offer(self, entry: Entry) -> None:
+        if isinstance(entry, IncludedApi):
+            try:
+                self._gateway.included_apis.add(entry.api, entry.prefix, entry.shape, entry.name)
+            except BaseException:
+                self.front = self.front.without(entry.name)
+                raise
+        elif entry.lifecycle.is_held_back:
+            entry.offer()
+
+    def _take_away(self, entry: Entry, successor: Entry | None = None) -> None:
+        if isinstance(entry, IncludedApi):
+            self._gateway.exclude(entry.api)
+        else:
+            self._retire(entry, successor if isinstance(successor, Upstream) else None)
+
+    def _retire(self, upstream: Upstream, successor: Upstream | None) -> None:
+        """Offer the components of an upstream no longer. It goes when its calls, questions and tasks have ended."""
+        mount = self._mount_of(upstream)
+        offered = {kind: dict(mount.merged(kind, None, ())) for kind in ("tools", "prompts")}
+        upstream.retire()
+        loop = self._gateway.loop
+        if loop is None:
+            self._gateway.unmount(upstream)
+            self._note_gone(upstream.name)
+            return
+        if successor is not None:
+            successor.relay.come_after(upstream.relay)
+            if successor.relay.key == upstream.relay.key:
+                upstream.back_connections.leave_sessions()
+        leaving = _Leaving(upstream, offered, successor)
+        self._leaving.append(leaving)
+        self._gateway.catalog.find_unlisted = self._find_component_of_leaving
+        upstream.lifecycle.leaving = loop.create_task(upstream.used())
+        upstream.lifecycle.leaving.add_done_callback(lambda _: self._end_leaving(leaving))
+        for each in self._leaving[:-MAX_LEAVING]:
+            if each.upstream.lifecycle.leaving is not None:
+                each.upstream.lifecycle.leaving.cancel()
+
+    def _end_leaving(self, leaving: _Leaving) -> None:
+        self._leaving.remove(leaving)
+        upstream, successor = leaving.upstream, leaving.successor
+        if successor is not None:
+            successor.relay.forget(upstream.relay)
+        if not self._leaving:
+            self._gateway.catalog.find_unlisted = None
+        if not any(each.upstream.name == upstream.name for each in self._leaving):
+            self._note_gone(upstream.name)
+        self._gateway.unmount(upstream)
+
+    def _find_component_of_leaving(self, kind: str, name: str) -> Found[Any] | None:
+        """Find a tool or prompt of an upstream that was taken away, for a request that answers its questions."""
+        call = CURRENT.get()
+        for leaving in self._leaving:
+            found = leaving.offered[kind].get(name)
+            if found is not None and leaving.upstream.relay.owns_state(call):
+                return found
+        return None
