@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector
 from toolwire.gateway.back_connections import BackConnections, Conversation
+from toolwire.gateway.hosts import Hosts
 from toolwire.gateway.list_follower import ANNOUNCED_SECONDS, LIST_SECONDS, FollowSettings, ListFollower
+from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
+from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import SessionRecord
 from toolwire.protocol.changes import UPDATED, Change
@@ -31,7 +34,6 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
-from toolwire.server.subscriptions import Hub
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
 
@@ -61,15 +63,17 @@ class OverlaidServer(Protocol):
     name: str
     catalog: Catalog
     back_connections: BackConnections
+    relay: Relay
+    components: UpstreamComponents
+    hosts: Hosts
+    follower: ListFollower
+    """That of the shared lists."""
 
     def find_shared_lists(self, credential: Hashable) -> RemoteLists | None:
         """Return the shared lists that the holder of a credential sees; None before they were read."""
 
     async def read_shared_lists(self, credential: Hashable) -> None:
         """Read the shared lists again."""
-
-    def follow_shared(self) -> None:
-        """Subscribe on the shared connection to what is in no conversation any more."""
 
     def fill_overlay(self, overlay: ListOverlay) -> None:
         """Make the components of an overlay."""
@@ -80,32 +84,18 @@ class OverlaidServer(Protocol):
     def check_lists(self, lists: RemoteLists) -> None:
         """Raise `Unreachable` for lists that came through this gateway itself."""
 
-    def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
-        """Return the URIs that the upstream has, as it has them."""
-
-    def public_uri(self, uri: str) -> str:
-        """Return the URI by which clients know a resource of the upstream."""
-
-    @property
-    def shows_views(self) -> bool:
-        """Return whether views stay in the lists."""
-
-    @property
-    def back_key(self) -> str:
-        """The key of the upstream in the records of sessions."""
-
-    @property
-    def hubs(self) -> Iterable[Hub]:
-        """The hubs of the servers that mount this one."""
-
-    async def connect_for(self, call: Call) -> ClientConnection:
-        """Return the connection of the conversation that a call belongs to."""
-
 
 class ClientConversation:
     """One client session at one legacy upstream: what it subscribed to, and its lists where they differ."""
 
-    def __init__(self, server: OverlaidServer, key: Conversation, call: Call) -> None:
+    def __init__(
+        self,
+        server: OverlaidServer,
+        key: Conversation,
+        call: Call,
+        take_lists: Callable[[ClientConversation, RemoteLists], None],
+    ) -> None:
+        """`take_lists` gets lists that were read."""
         self.name: str = server.name
         self.key: Conversation = key
         self.caller: Hashable = call.request.caller
@@ -124,11 +114,7 @@ class ClientConversation:
         self._server = server
         self._reading: asyncio.Task[None] | None = None
         self._is_announced = False
-        self._on_lists: Callable[[ClientConversation, RemoteLists], None] | None = None
-
-    def on_lists(self, take: Callable[[ClientConversation, RemoteLists], None]) -> None:
-        """Hand lists that were read to this function."""
-        self._on_lists = take
+        self._take_lists = take_lists
 
     # --- the upstream, as its follower has it ---
 
@@ -156,12 +142,11 @@ class ClientConversation:
 
     @property
     def shows_views(self) -> bool:
-        return self._server.shows_views
+        return self._server.components.shows_views
 
     def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         before = self.digest
-        if self._on_lists is not None:
-            self._on_lists(self, lists)
+        self._take_lists(self, lists)
         return self.digest != before
 
     def note_lost(self, error: ToolwireError) -> None:
@@ -171,14 +156,14 @@ class ClientConversation:
         return sorted(self.uris) if self.find_connector() is not None else []
 
     def announce_update(self, uri: str, params: Any) -> None:
-        change = Change("updated", self._server.public_uri(uri), params=params, server=self.name)
+        change = Change("updated", self._server.components.uris.public(uri), params=params, server=self.name)
         self.tell(change)
 
     # --- the client ---
 
     def tell(self, change: Change) -> None:
         """Tell the client, and no other, of a change."""
-        for hub in self._server.hubs:
+        for hub in self._server.hosts.hubs:
             hub.tell_client(self.key.client, change)
 
     async def subscribe(self, uris: Iterable[str]) -> None:
@@ -265,8 +250,7 @@ class Conversations:
         if known is None or known.key != key:
             if known is not None:
                 self.end(key.client)
-            known = self._by_client[key.client] = ClientConversation(self._server, key, call)
-            known.on_lists(self._take_lists)
+            known = self._by_client[key.client] = ClientConversation(self._server, key, call, self._take_lists)
         known.front = call.outlet.connection
         return known
 
@@ -286,11 +270,11 @@ class Conversations:
     async def _open(self, call: Call) -> ClientConversation | None:
         """Return the conversation of a call, with a connection; None where there is none."""
         try:
-            connection = await self._server.connect_for(call)
+            connection = await self._server.relay.conversation_connection(call)
         except ToolwireError as error:
             log.debug("%s: a conversation cannot be opened: %s", self._server.name, error)
             return None
-        key = self._server.back_connections.conversation(connection)  # type: ignore[arg-type]
+        key = self._server.back_connections.conversation(connection)
         is_own = key is not None and not connection.modern and key.client == client_key(call.request, call.outlet)
         return self._make(key, call) if is_own and key is not None else None
 
@@ -364,11 +348,11 @@ class Conversations:
         """Tell the other processes of the gateway, and then the client, that the lists of a session changed."""
         front = conversation.front
         if conversation.is_shared and isinstance(front, SessionConnection):
-            held = front.record.backs.get(self._server.back_key)
+            held = front.record.backs.get(self._server.relay.key)
             if held is not None and held.lists == conversation.digest:
                 return  # Another process told the client.
             try:
-                await front.note_lists(self._server.back_key, conversation.digest)
+                await front.note_lists(self._server.relay.key, conversation.digest)
             except (ProtocolError, StoreFull, StoreFailed) as error:
                 log.warning("%s: other processes do not know the lists of a session: %s", self._name, error)
         for family in families:
@@ -406,7 +390,7 @@ class Conversations:
         front = call.outlet.connection
         if not isinstance(front, SessionConnection) or isinstance(call.host.stores.kv, MemoryKV):
             return None
-        held = front.record.backs.get(self._server.back_key)
+        held = front.record.backs.get(self._server.relay.key)
         if held is None:
             return None
         known = self._by_client.get(front.session_id)
@@ -419,10 +403,10 @@ class Conversations:
         conversation = await self._open(call)
         if conversation is None:
             return
-        subscribed = self._server.own_uris(call, record.uris)
+        subscribed = self._server.components.own_uris(call, record.uris)
         if subscribed:
             await asyncio.wait({self._begin(conversation.subscribe(subscribed))}, timeout=LIST_SECONDS)
-        if record.backs[self._server.back_key].lists != conversation.digest:
+        if record.backs[self._server.relay.key].lists != conversation.digest:
             await asyncio.wait({conversation.read_soon()}, timeout=LIST_SECONDS)
 
     # --- the end ---
@@ -443,7 +427,7 @@ class Conversations:
         if known.overlay is not None:
             self._set_overlay(known, None, "")
         del self._by_client[client]
-        self._server.follow_shared()
+        self._server.follower.want()  # The shared connection subscribes in its place.
         if not (quietly or (isinstance(client, Session) and client.over)):
             for family in families:
                 known.tell(Change(family))

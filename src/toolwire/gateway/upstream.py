@@ -55,7 +55,6 @@ from toolwire.server.components.restriction import Audience
 from toolwire.server.hops import BackFigures
 from toolwire.server.offer import is_marked_restricted
 from toolwire.server.server import Server
-from toolwire.server.subscriptions import Hub
 from toolwire.wire.channel import Sender
 from toolwire.wire.session import Session
 
@@ -384,10 +383,6 @@ class Upstream(Server):
     # --- conversations ---
 
     @property
-    def hubs(self) -> Iterable[Hub]:
-        return self.hosts.hubs
-
-    @property
     def back_key(self) -> str:
         return self.relay.key
 
@@ -406,18 +401,6 @@ class Upstream(Server):
 
     def hide_shared(self, audience: Audience | None) -> None:
         self.catalog.own_audience = audience
-
-    def follow_shared(self) -> None:
-        self.follower.want()
-
-    def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
-        return self.components.own_uris(call, uris)
-
-    def public_uri(self, uri: str) -> str:
-        return self.uris.public(uri)
-
-    async def connect_for(self, call: Call) -> ClientConnection:
-        return await self.relay.conversation_connection(call)
 
     def _overlaid_lists(self) -> list[RemoteLists]:
         return [each.overlay.lists for each in self.conversations if each.overlay is not None]
@@ -441,7 +424,7 @@ class Upstream(Server):
             if known is not None:
                 known.unsubscribe(self.uris.inner(call.params.uri))
             return None
-        new = self.own_uris(call, uris)
+        new = self.components.own_uris(call, uris)
         return self.conversations.subscribe(call, new) if new else None
 
     def _meet_conversations(self) -> None:
