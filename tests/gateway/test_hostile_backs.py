@@ -187,7 +187,7 @@ async def test_broken_entry_of_a_list_is_named_and_the_others_are_served(
         assert ready.status == 200 and b"'bad/bare'" in ready.body and b"left out" in ready.body
         await app.stop()
         before = caplog.text.count("'bare' is left out")
-        await gateway.fronts.front.upstreams["bad"].follower.refresh()
+        await gateway.fronts.front.upstreams["bad"].lists.follower.refresh()
         assert before == caplog.text.count("'bare' is left out") == 1
 
 

@@ -40,7 +40,7 @@ from toolwire.http.client.session import HttpSession
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
-from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ToolwireError, Unreachable
+from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, Timeout, ToolwireError, Unreachable
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import is_modern
@@ -397,6 +397,23 @@ class BackConnections:
     async def shared_connection(self) -> RelayConnection:
         """Return the shared connection; open it if it is not open."""
         return cast("RelayConnection", await self.shared.live())
+
+    async def check(self, seconds: float) -> None:
+        """Send a health check on the shared connection, and raise what is wrong after so many seconds at most."""
+        connection: RelayConnection | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self.shared_connection()
+                await connection.check()
+        except (ToolwireError, TimeoutError) as error:
+            failure = (
+                error
+                if isinstance(error, ToolwireError)
+                else Timeout(f"it did not answer a health check within {seconds:g} seconds")
+            )
+            if connection is None or not self.lost(failure, connection, for_sure=True):
+                raise failure from None
+            # Another address is used from now on.
 
     async def signed(self, owner: str, target: Target) -> RelayConnection:
         """Return the connection with one owner's credential, over which all calls of a modern server go."""

@@ -66,7 +66,7 @@ class Bridge(Server):
         """Take note that the other server was reached, has changed, or is away."""
         remote = self._remote
         connection = remote.back_connections.shared.connection
-        if remote.is_ready and connection is not None:
+        if remote.availability.is_ready and connection is not None:
             agreement = connection.agreement
             if agreement.server is not UNSET:
                 self.kernel.introduce(agreement.server)

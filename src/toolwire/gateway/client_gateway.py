@@ -11,6 +11,8 @@ from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
+from msgspec import structs
+
 from toolwire._version import __version__
 from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector, may_repeat
@@ -20,9 +22,11 @@ from toolwire.client.target import Target
 from toolwire.gateway.back_connections import BackConnections, ConnectionsOwner, Conversation
 from toolwire.gateway.back_health import UpstreamLimits
 from toolwire.gateway.gateway import Gateway
+from toolwire.gateway.list_follower import FollowSettings
 from toolwire.gateway.relaying import Answer, BackFailed, Relay, RelayOwner
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.sent_request import Headers, Sent
+from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream import Upstream
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
@@ -176,7 +180,7 @@ class _Back(Upstream):
             protection=UpstreamLimits(breaker=None),
             make_connections=partial(_MemberConnections, connector, target),
             make_relay=partial(_MemberRelay, errors),
-            waits_for_lists=True,
+            make_lists=_MemberLists,
         )
         self.settled: asyncio.Event = asyncio.Event()
         """Whether it is known what the server has, or that it is away."""
@@ -188,10 +192,7 @@ class _Back(Upstream):
     def told(self, method: str | None) -> None:
         """Take note of an announcement; None stands for all of them. The follower acts on it, a little later."""
         if method != UPDATED:
-            self.follower.note_announcement()
-
-    def check_connection(self, connection: ClientConnection) -> None:
-        """Take every server: its restrictions hold for the client, which is its only caller."""
+            self.lists.follower.note_announcement()
 
     def find_sender(self, call: Call) -> None:
         """Return nothing: the requests are those of the client itself."""
@@ -203,6 +204,16 @@ class _Back(Upstream):
         if other is not None:
             raise ServerError(f"{public[:200]!r} would be one of {other}")
         return inner
+
+
+class _MemberLists(SharedLists):
+    """The lists of one of the servers. A list of the client waits for a reading that was announced."""
+
+    def __init__(self, owner: ListsOwner, settings: FollowSettings) -> None:
+        super().__init__(owner, structs.replace(settings, is_pinned=True, waits=True))
+
+    def check_connection(self, connection: ClientConnection) -> None:
+        """Take every server: its restrictions hold for the client, which is its only caller."""
 
 
 class _MemberRelay(Relay):

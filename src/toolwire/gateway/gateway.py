@@ -25,9 +25,10 @@ from toolwire.gateway.back_health import (
 )
 from toolwire.gateway.file_types import given
 from toolwire.gateway.front import Entry, Fronts, IncludedApi
-from toolwire.gateway.list_follower import LIST_SECONDS
+from toolwire.gateway.list_follower import LIST_SECONDS, FollowSettings
 from toolwire.gateway.names import MAX_NAME
 from toolwire.gateway.sent_request import allowed_headers
+from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream import Upstream
 from toolwire.gateway.upstream_credentials import UpstreamCredentials
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
@@ -121,7 +122,7 @@ class Coming(NamedTuple):
     @property
     def is_circular(self) -> bool:
         """Return whether its lists lead back to the gateway."""
-        return self.entry.is_circular
+        return self.entry.lists.is_circular
 
     async def until_settled(self) -> None:
         """Wait until its lists are known, or its time for that is over."""
@@ -307,7 +308,7 @@ class Gateway(Server):
             from toolwire.gateway.account_relay import PrincipalProcesses
 
             signing = PrincipalProcesses(place)
-        make: type[Upstream] = Upstream
+        make_lists: Callable[[ListsOwner, FollowSettings], SharedLists] = SharedLists
         if credentials is not None or list_credentials is not None:
             if options.auth is not None:
                 raise ServerError(f"{name!r} has auth= or credentials=, not both")
@@ -319,10 +320,10 @@ class Gateway(Server):
             variable = options.credential_variable
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, variable)
             if signing is not None and list_credentials is None:
-                from toolwire.gateway.account_server import AccountServer
+                from toolwire.gateway.account_lists import AccountLists
 
-                make = AccountServer
-        upstream = make(
+                make_lists = partial(AccountLists, signing)
+        upstream = Upstream(
             name,
             place,
             timeout=options.timeout,
@@ -339,6 +340,7 @@ class Gateway(Server):
             answers_pings=self.answers_pings,
             credential=_kind_of_credential(options),
             forwards=allowed,
+            make_lists=make_lists,
         )
         self.fronts.connect(upstream, prefix, options.shape, is_marked=self._marks_upstreams)
         return upstream
@@ -443,7 +445,7 @@ class Gateway(Server):
         """Keep the components of servers that are away in lists from now on, or not."""
         self.keeps_stale_lists = keeps
         for back in self.fronts.front.upstreams.values():
-            back.keep_stale_lists(keeps)
+            back.lists.keep_stale(keeps)
 
     def answer_pings(self, answers: bool) -> None:
         """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
@@ -586,7 +588,9 @@ def _back(remote: Upstream, hidden: tuple[str, ...], credentials: tuple[str, ...
         len(catalog.all("prompts")),
         len(catalog.all("resources")) + len(catalog.all("templates")),
         hidden,
-        tuple(sorted(remote.relay.withheld if remote.shows_views else remote.relay.withheld - {UI_EXTENSION})),
+        tuple(
+            sorted(remote.relay.withheld if remote.components.shows_views else remote.relay.withheld - {UI_EXTENSION})
+        ),
         remote.guard.state,
         remote.back_connections.count,
         remote.guard.waiting + remote.back_connections.waiting,

@@ -1,4 +1,4 @@
-"""A server behind a gateway whose lists are read with the account of each caller.
+"""`AccountLists`: the lists of one upstream, read with the account of each caller.
 
 Nobody but the callers has an account there. So each caller gets the lists that the server shows to that caller. Callers
 whose lists are the same share one catalogue, which they see and others do not.
@@ -24,10 +24,9 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.target import Target
 from toolwire.gateway.back_connections import IDLE_SECONDS
 from toolwire.gateway.back_credentials import BackCredentials
-from toolwire.gateway.back_health import BreakerState
-from toolwire.gateway.list_follower import LEAST_SECONDS, ListFollower
+from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
-from toolwire.gateway.upstream import Upstream
+from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
@@ -70,8 +69,8 @@ class ListGroup(Server):
 class OwnerLists:
     """The lists that a server shows to one account."""
 
-    def __init__(self, server: AccountServer, owner: str, place: Place) -> None:
-        self.name: str = server.name
+    def __init__(self, all_lists: AccountLists, owner: str, place: Place) -> None:
+        self.name: str = all_lists.name
         self.owner = owner
         self.place: Place = place
         """The account with the token or secret that was used last."""
@@ -82,15 +81,15 @@ class OwnerLists:
         self.next_reading: float = -inf
         """When the lists may be read again, after that failed."""
         self.follower: ListFollower = ListFollower(
-            self, structs.replace(server.follower.settings, is_pinned=True, persists=False)
+            self, structs.replace(all_lists.follower.settings, is_pinned=True, persists=False)
         )
-        self._server = server
+        self._all = all_lists
 
     async def open_connection(self) -> ClientConnection:
-        return await self._server.back_connections.signed(*self.place)
+        return await self._all.back_connections.signed(*self.place)
 
     def find_connector(self) -> Connector | None:
-        return self._server.back_connections.connector_of(self.place[0])
+        return self._all.back_connections.connector_of(self.place[0])
 
     def leave_address(self, error: ToolwireError, connection: ClientConnection) -> bool:
         return False
@@ -99,7 +98,7 @@ class OwnerLists:
         """Take every upstream: each account has a connection of its own."""
 
     def check_lists(self, lists: RemoteLists) -> None:
-        self._server.check_circle(lists)
+        self._all.check_circle(lists)
 
     @property
     def is_ready(self) -> bool:
@@ -107,32 +106,32 @@ class OwnerLists:
 
     @property
     def shows_views(self) -> bool:
-        return self._server.shows_views
+        return self._all.shows_views
 
     def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         before = self.group
-        self._server.take_lists_of(self, lists, connection)
+        self._all.take_lists_of(self, lists, connection)
         return self.group is not before
 
     def note_lost(self, error: ToolwireError) -> None:
         self.follower.mark_stale()
         if isinstance(error, NotConnected):
-            self._server.forget(self)
+            self._all.forget(self)
         else:
-            self._server.note_failure(self, error)
+            self._all.note_failure(self, error)
 
     def watched_uris(self) -> list[str]:
-        return sorted(self._server.still_watched(self))
+        return sorted(self._all.still_watched(self))
 
     def announce_update(self, uri: str, params: Any) -> None:
-        self._server.tell_updated(self, self._server.uris.public(uri), params)
+        self._all.tell_updated(self, self._all.components.uris.public(uri), params)
 
 
-class AccountServer(Upstream):
-    """A server elsewhere that shows its lists to nobody but the holders of accounts."""
+class AccountLists(SharedLists):
+    """The lists of an upstream that shows them to nobody but the holders of accounts."""
 
-    def __init__(self, *args: Any, credentials: BackCredentials, **options: Any) -> None:
-        super().__init__(*args, credentials=credentials, **options)
+    def __init__(self, credentials: BackCredentials, owner: ListsOwner, settings: FollowSettings) -> None:
+        super().__init__(owner, settings)
         self._credentials = credentials
         self._owners: dict[str, OwnerLists] = {}
         """By the ids of owners. The one that was used longest ago comes first."""
@@ -149,7 +148,7 @@ class AccountServer(Upstream):
     def _start_following(self) -> None:
         """Forget accounts that nobody uses. There is no connection without an account that could be kept."""
         self.follower.first.set()
-        self._is_there()
+        self._there()
         self._sweeping = asyncio.get_running_loop().create_task(self._forget_idle(), name=f"gateway {self.name}")
 
     async def _forget_idle(self) -> None:
@@ -160,7 +159,7 @@ class AccountServer(Upstream):
                 if known.used < now - IDLE_SECONDS and not self.still_watched(known):
                     self.forget(known)
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         ending = [task for known in list(self._owners.values()) for task in self.forget(known)]
         if ending:
             await asyncio.wait(ending)
@@ -168,7 +167,7 @@ class AccountServer(Upstream):
             self._sweeping.cancel()
             await asyncio.wait({self._sweeping})
             self._sweeping = None
-        await super().end()
+        await super().stop()
 
     def retire(self) -> None:
         for known in list(self._owners.values()):
@@ -189,7 +188,7 @@ class AccountServer(Upstream):
             return in_conversation
         catalog = known.group.catalog
         told = (uri for uri in uris if self.catalog.hosts_told_of(uri))
-        new = {self.uris.inner(uri) for uri in told if catalog.resource(uri) or catalog.template(uri)}
+        new = {self.components.uris.inner(uri) for uri in told if catalog.resource(uri) or catalog.template(uri)}
         if new <= known.watched:
             return None
         known.watched = self.still_watched(known) | new
@@ -201,14 +200,14 @@ class AccountServer(Upstream):
         if not known.watched:
             return set()
         watched = self.hosts.watched()
-        return {uri for uri in known.watched if self.uris.public(uri) in watched}
+        return {uri for uri in known.watched if self.components.uris.public(uri) in watched}
 
     # --- callers ---
 
     def meet(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller, and of its session, where they are not known here."""
         reading = self._meet_owner(call)
-        if not self.hosts.are_replicated or self.lifecycle.is_retired:
+        if not self.hosts.are_replicated or self.owner.lifecycle.is_retired:
             return reading
         return self._meet_both(call, reading)
 
@@ -224,7 +223,7 @@ class AccountServer(Upstream):
 
     def _meet_owner(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
-        if call.method in _WITHOUT_COMPONENTS or self.lifecycle.is_retired:
+        if call.method in _WITHOUT_COMPONENTS or self.owner.lifecycle.is_retired:
             return None
         asker = self._credentials.asker(call)
         if asker.owner is None:
@@ -292,32 +291,32 @@ class AccountServer(Upstream):
             self.catalog.is_read = True
             self.catalog.changed("tools", for_sure=False)
         self._drop_groups()
-        self._is_there()
+        self._there()
 
-    def _is_there(self) -> None:
+    def _there(self) -> None:
         """Take note that the server answers, and list what was taken out of lists."""
-        if self.guard.state == "open":
+        if self.owner.guard.state == "open":
             return
         self.availability.note_ready()
         self._note([], ())
         self.availability.list_again()
         self.availability.tell_watchers()
 
-    def announce_lists(self) -> None:
-        super().announce_lists()
+    def announce(self) -> None:
+        super().announce()
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
-    def _breaker_moved(self, state: BreakerState) -> None:
-        super()._breaker_moved(state)
-        if state != "open" and self.availability.is_away and not self.lifecycle.is_retired:
-            self._is_there()
+    def note_breaker(self) -> None:
+        super().note_breaker()
+        if self.availability.is_away and not self.owner.lifecycle.is_retired:
+            self._there()  # Unless the breaker is open.
 
-    async def _ask_for_sign(self, seconds: float) -> None:
+    async def check_upstream(self, seconds: float) -> None:
         if self.back_connections.target.transport != "http":
             return  # Each account has a process of its own, and none of them says anything of the next one.
         try:
-            await super()._ask_for_sign(seconds)
+            await super().check_upstream(seconds)
         except Unauthorized:
             return  # It answers.
 
@@ -341,7 +340,7 @@ class AccountServer(Upstream):
         is_new = group is None
         if group is None:
             group = ListGroup(self.name, lists)
-            group.catalog.follower = self
+            group.catalog.follower = self.owner
             group.catalog.is_unlisted = self.catalog.is_unlisted
             group.catalog.own_audience = self.catalog.own_audience
         # At the end: the first one is the one that was used longest ago.
@@ -359,9 +358,9 @@ class AccountServer(Upstream):
                 self.forget(known)
 
     def _offer(self, group: ListGroup) -> None:
-        generation = self.uris.generation
+        generation = self.components.uris.generation
         self.components.settle_addresses(self._all_lists())
-        for each in self._groups.values() if self.uris.generation != generation else (group,):
+        for each in self._groups.values() if self.components.uris.generation != generation else (group,):
             self.components.fill(each.catalog, each.lists)
         self.conversations.compare_all()
         lists = group.lists

@@ -277,8 +277,8 @@ async def test_lists_that_cannot_be_read_are_missing_for_this_caller_alone(scene
 
 
 async def test_lists_of_many_accounts_are_bounded(scene: Private, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.gateway.account_server.MAX_OWNERS", 2)
-    monkeypatch.setattr("toolwire.gateway.account_server.MAX_GROUPS", 1)
+    monkeypatch.setattr("toolwire.gateway.account_lists.MAX_OWNERS", 2)
+    monkeypatch.setattr("toolwire.gateway.account_lists.MAX_GROUPS", 1)
     users = ("alice", "bob", "carol")
     async with scene.gateway(scene.per_user(), MODERN) as gateway:
         await connect(scene, gateway, *users)
