@@ -59,10 +59,10 @@ class ClientGateway(Gateway):
         super().__init__("toolwire-gateway", version=__version__)
         self.errors: dict[RequestId, Exception | None] = {}
         """The requests of the client that are in flight, and how their server failed."""
-        self._by_name: dict[str, _Back] = {}
+        self._by_name: dict[str, _Member] = {}
         for name, (target, connector) in members.items():
             longer = [other for other in members if other.startswith(f"{name}_")]
-            back = _Back(name, target, connector, self.errors, longer, patience)
+            back = _Member(name, target, connector, self.errors, longer, patience)
             self._by_name[name] = back
             self.put(back, f"{name}_")
         # The longest first: of `a` and `a_b`, names that start with `a_b_` belong to `a_b`.
@@ -159,7 +159,7 @@ class _MemberConnections(BackConnections):
         return await self.shared_connection()
 
 
-class _Back(Upstream):
+class _Member(Upstream):
     """One of the servers of a client."""
 
     def __init__(
@@ -271,7 +271,7 @@ class _MemberRelay(Relay):
 
     def _noted(self, call: Call, error: Exception) -> BackFailed:
         """Keep an error for the client, which raises it in place of the answer."""
-        if isinstance(error, Unreachable) and cast("_Back", self.owner).availability.is_away:
+        if isinstance(error, Unreachable) and cast("_Member", self.owner).availability.is_away:
             named = type(error)(f"The server {self.name!r} is away: {error}")
             named.__dict__.update(error.__dict__)
             error = named
