@@ -347,6 +347,18 @@ async def test_an_error_is_the_one_of_the_server_behind(tmp_path: Path) -> None:
         assert (await client.call_tool("a_who")).text == "a"
 
 
+async def test_failed_task_raises_the_error_of_the_server_behind(tmp_path: Path) -> None:
+    file = tmp_path / "dies.py"
+    file.write_text(
+        "import os\nfrom toolwire import Server\nserver = Server('dies')\n"
+        "@server.tool(task='optional')\ndef die() -> None:\n    os._exit(9)\nserver.run()\n"
+    )
+    async with Client({"a": make("a"), "b": str(file)}) as client:
+        with pytest.raises(OutcomeUnknown, match="exited with code 9"):
+            await client.call_tool("b_die")
+        assert (await client.call_tool("a_who")).text == "a"
+
+
 async def test_cancelling_reaches_the_server_behind() -> None:
     server = Server("slow")
     started, stopped = asyncio.Event(), asyncio.Event()
