@@ -39,7 +39,7 @@ class Availability:
         """Whether components stay in lists while the upstream is away."""
         self.state: State = "connecting"
         self.error: str | None = None
-        """Why the upstream is away; None while it is there."""
+        """Why the upstream is away; None in any other state."""
         self.last_change: float | None = None
         """When the components changed last, in seconds since 1970; None before they were known."""
         self.watchers: list[Callable[[], None]] = []

@@ -47,7 +47,7 @@ class Hosts:
 
     @property
     def marks(self) -> list[str]:
-        """The marks of the servers that list the components. Where nobody mounts the upstream, it is its own."""
+        """The marks of the servers that list the components. Where no server mounts the upstream, its own."""
         return [catalog.mark for catalog in self._catalog.hosts() or [self._catalog]]
 
     def watched(self, is_left_out: Callable[[Hashable, str], bool] | None = None) -> set[str]:

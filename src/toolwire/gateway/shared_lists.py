@@ -292,7 +292,7 @@ class SharedLists:
     def _there(self) -> None:
         """Offer the components: the server lists them, and nothing says that it does not work."""
         if self.availability.note_ready():
-            # The stream of its changes ended, and what changed meanwhile was told to nobody.
+            # The stream of its changes ended, and changes since then were not announced.
             self.follower.updates.may_have_missed = True
             self.follower.hurry()
         self._publish_known()

@@ -95,7 +95,7 @@ class Upstream(Server):
         super().__init__(name, lifespan=_running)
         catalog = self.catalog
         if policy is not None:
-            # The servers that mount this one apply it. Nobody calls this one itself.
+            # The servers that mount this one apply it: clients call those, and not this one.
             self.policy: Policy | None = checked_policy(policy)
             catalog.guarded = True
         self.credential: str | None = credential
@@ -287,7 +287,7 @@ class Upstream(Server):
         await self.lists.suspect()
 
     def record_failure(self, error: ToolwireError, source: Source) -> None:
-        # The process of one caller says nothing about those of others.
+        # A process that belongs to one caller says nothing about the processes of the other callers.
         if self.relay.shares_connection or self.back_connections.target.transport != "stdio":
             self.guard.record_failure(error, source)
 
@@ -318,8 +318,8 @@ class Upstream(Server):
     def remote_instructions(self) -> str | None:
         """The instructions of the upstream, where they are known."""
         connection = self.lists.known_connection
-        told = None if connection is None else getattr(connection, "agreement", None)
-        return None if told is None or told.instructions is UNSET else told.instructions
+        agreement = None if connection is None else getattr(connection, "agreement", None)
+        return None if agreement is None or agreement.instructions is UNSET else agreement.instructions
 
 
 def remote(target: Any, prefix: str | None = None) -> Upstream:

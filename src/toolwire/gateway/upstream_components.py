@@ -88,7 +88,7 @@ class UpstreamComponents:
     # --- components ---
 
     def fill(self, catalog: Catalog, lists: RemoteLists) -> list[str]:
-        """Make the components in the lists those of a catalogue; return the families that are others now."""
+        """Make the components in the lists those of a catalogue; return the families that have changed."""
         out = dict(lists.left_out)
         tools, prompts, resources, templates = self._make_all(catalog, lists, out)
         self._note_left_out(catalog, out)
@@ -286,7 +286,7 @@ class UpstreamComponents:
         return [self.uris.inner(uri) for uri in uris if self.has_resource(uri) or self.links.has(call, uri)]
 
     def has_named_secret(self, uri: str) -> bool:
-        """Return whether the upstream named a URI to the caller that others should not get."""
+        """Return whether the upstream named a URI to the caller that other callers should not get."""
         call = CURRENT.get(None)
         return call is not None and may_be_secret(uri) and self.links.has(call, uri)
 

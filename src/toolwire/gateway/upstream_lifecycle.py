@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-#: How many seconds a server that was added may take to begin, while others end.
+#: How many seconds an upstream may wait for its turn to connect, while replaced ones end.
 BEGIN_SECONDS: Final = 60.0
 
 
