@@ -169,6 +169,24 @@ async def test_what_is_ignored_is_logged(caplog: pytest.LogCaptureFixture) -> No
     assert "ignored a message: A result without an id belongs to no request" in caplog.text
 
 
+async def test_ignored_messages_are_counted_in_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(Script()) as (far, session):
+        session.peer_name = "noisy"
+        with caplog.at_level(logging.WARNING, "toolwire.wire"):
+            for _ in range(100):
+                far.send({"jsonrpc": "2.0", "result": {}})
+            await turns()
+            monkeypatch.setattr("toolwire.wire.session.IGNORED_SECONDS", 0.0)
+            session._next_ignored_line = 0.0
+            far.send({"jsonrpc": "2.0", "result": {}})
+            await turns()
+    lines = [record.message for record in caplog.records if "ignored" in record.message]
+    reason = "A result without an id belongs to no request"
+    assert lines == [f"noisy: ignored a message: {reason}", f"noisy: ignored 100 messages, the last one: {reason}"]
+
+
 async def test_nothing_new_is_started_for_a_reader_that_is_behind() -> None:
     class Congested(MemoryChannel):
         congested = True

@@ -281,8 +281,11 @@ class BackConnections:
         timeout: float | None,
         revision: str | None,
         bounds: ConnectionBounds | None = None,
+        name: str = "",
     ) -> None:
+        """`name` stands for the server in the log."""
         self._owner = owner
+        self._name = name
         self._bounds = bounds or ConnectionBounds()
         self._waiting = 0
         self._turns = asyncio.Lock()
@@ -323,6 +326,7 @@ class BackConnections:
             timeout=self._timeout,
             probe_timeout=PROBE_SECONDS,
             revision=revision or self._revision,
+            name=self._name,
             kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
 

@@ -107,7 +107,13 @@ class Upstream(Server):
         if make_connections is None:
             identity = t.Implementation("toolwire-gateway", __version__)
             make_connections = partial(
-                BackConnections, target=target, identity=identity, timeout=timeout, revision=revision, bounds=bounds
+                BackConnections,
+                target=target,
+                identity=identity,
+                timeout=timeout,
+                revision=revision,
+                bounds=bounds,
+                name=name,
             )
         self.back_connections: BackConnections = make_connections(self)
         addresses = Addresses(self)

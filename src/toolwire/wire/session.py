@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
@@ -44,6 +44,8 @@ log: logging.Logger = logging.getLogger("toolwire.wire")
 IN_FLIGHT = 256
 BACKLOG = 1024
 MAX_RESULT = 16 * 1024 * 1024
+#: How many seconds pass between two lines of the log about messages that are ignored.
+IGNORED_SECONDS: Final = 60.0
 _NO_PARAMS = t.RequestParams()
 
 
@@ -195,6 +197,10 @@ class Session:
         self.error: BaseException | None = None
         self.ignored: str = ""
         """Why the first line that is not a message was ignored; "" without one."""
+        self.peer_name: str = ""
+        """The name of the other side for the log; empty where it has none."""
+        self._ignored_count = 0
+        self._next_ignored_line = -math.inf
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
@@ -284,9 +290,19 @@ class Session:
         elif kind is Cancel:
             self._cancel(event)  # type: ignore[arg-type]
         elif kind is Garbage:
-            reason = str(event.reason)  # type: ignore[union-attr]
-            self.ignored = self.ignored or reason
-            log.warning("ignored a message: %s", reason)
+            self._ignore(str(event.reason))  # type: ignore[union-attr]
+
+    def _ignore(self, reason: str) -> None:
+        """Log why a message is ignored, at most once in `IGNORED_SECONDS`: some servers print to standard output."""
+        self.ignored = self.ignored or reason
+        self._ignored_count += 1
+        now = self.loop.time()
+        if now < self._next_ignored_line:
+            return
+        self._next_ignored_line = now + IGNORED_SECONDS
+        count, self._ignored_count = self._ignored_count, 0
+        name = f"{self.peer_name}: " if self.peer_name else ""
+        log.warning("%signored %s: %s", name, "a message" if count == 1 else f"{count} messages, the last one", reason)
 
     # --- requests of the other side ---
 
