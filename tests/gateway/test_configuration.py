@@ -174,6 +174,31 @@ class running:
 
 
 @pytest.mark.covers("GW-9.32")
+async def test_a_file_that_stays_wrong_is_read_less_and_less_often(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float | None] = []
+
+    async def changed(watch: Any, longest: float | None = None) -> None:
+        pauses.append(longest)
+        if len(pauses) > 8:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("toolwire.util.file_watch.FileWatch.changed", changed)
+    path = written(tmp_path / "gateway.json", config(backs(x="a")))
+    gateway = gateway_of(path)
+    written(path, "{")
+    async with testing.connect(gateway), running(gateway):
+        await until(lambda: len(pauses) > 8)
+    first, *others = pauses
+    assert first is None
+    # Each pause has a random share of at most half.
+    for doublings, pause in enumerate(others):
+        longest = min(5.0 * 2**doublings, 300.0)
+        assert pause is not None and longest / 2 <= pause <= longest
+
+
+@pytest.mark.covers("GW-9.32")
 async def test_a_file_that_vanished_changes_nothing(places: Places, tmp_path: Path) -> None:
     path = written(tmp_path / "gateway.json", config(backs(x="a")))
     gateway = gateway_of(path)

@@ -26,6 +26,7 @@ from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
 from toolwire.loops import in_thread
 from toolwire.protocol.errors import ServerError
 from toolwire.server.limits import LIMITS_AT_USE
+from toolwire.util.backoff import Backoff
 from toolwire.util.file_watch import FileWatch
 from toolwire.wire.hangup import hangups
 
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many seconds pass before a file that was wrong is read again, also if it looks the same.
+#: How many seconds pass before a file that was wrong is read again, also if it looks the same. The pauses double from
+#: the first to the second, because reading it may take long.
 RETRY_SECONDS: Final = 5.0
+LONGEST_RETRY_SECONDS: Final = 300.0
 
 Apply: TypeAlias = Callable[["Gateway", Any], None]
 
@@ -69,6 +72,7 @@ class Configuration:
         self._loaded = time.time()
         self._reloads = 0
         self._error: str | None = None
+        self._retries = Backoff(first=RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
         self._restart: tuple[str, ...] = ()
         self._lock = asyncio.Lock()
         self._watch = FileWatch()
@@ -91,7 +95,7 @@ class Configuration:
         """Load the file again whenever it, or a file that it refers to, changes."""
         while True:
             # A wrong file may refer to another file that is not there yet.
-            await self._watch.changed(RETRY_SECONDS if self._error is not None else None)
+            await self._watch.changed(self._retries.after(None) if self._error is not None else None)
             await self.load_again()
 
     def follow_file(self) -> None:
@@ -157,6 +161,7 @@ class Configuration:
 
     def _failed(self, error: str) -> None:
         if error != self._error:
+            self._retries.reset()
             log.error("the configuration is not in force, and the last one that was right stays so: %s", error)
         self._error = error
         self._gateway.remark = "the file of its configuration is wrong"
@@ -168,6 +173,7 @@ class Configuration:
         if (done.added, done.changed, done.removed, done.settings) != ((), (), (), ()):
             self._reloads += 1
             self._loaded = time.time()
+        self._retries.reset()
         self._error, self._restart = None, done.restart
         self._gateway.remark = "a restart is needed for changes of its configuration" if done.restart else ""
         self._gateway.tell_watchers()
