@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 import pytest
 from tests.cases import cases
+from tests.http.httpclient import HttpClient
 from tests.server.tasks.talking import CORE, Over, begin, open_to, outcome
 from tests.server.test_access_through_mounts import (
     CALLERS,
@@ -28,6 +30,7 @@ from tests.server.test_access_through_mounts import (
 from tests.wireclient import MODERN
 
 from toolwire import Client, Context, Limits, Policy, Server, Tool, testing
+from toolwire.audit import AuditLog
 from toolwire.auth import Principal
 from toolwire.client.target import Link
 from toolwire.client.targets import CommandTarget
@@ -204,6 +207,24 @@ async def test_a_local_caller_without_a_principal_is_the_local_principal_of_an_u
                 assert verdict(await client.request("tools/call", {"name": "work", "arguments": {}})) == said
 
 
+@cases("revision", [CORE, MODERN])
+@cases("back", [CORE, MODERN])
+async def test_audit_log_of_an_upstream_names_the_caller_of_the_gateway(revision: str, back: str) -> None:
+    lines: list[Any] = []
+    audit = AuditLog(lambda line: lines.append(msgspec.json.decode(line)), key="k" * 32)
+    inner = Server("inner", audit=audit)
+    inner.tool(name="look")(lambda: "seen")
+    gateway = Gateway("front").add("in", inner, revision=back)
+    async with (
+        open_to(gateway, revision, "http") as join,
+        join(principal=RIGHT) as ann,
+        join(principal=Principal("bob")) as bob,
+    ):
+        for client in (ann, bob, ann):
+            await client.call("in_look")
+    assert [each["who"]["subject"] for each in lines if each.get("method") == "tools/call"] == ["ann", "bob", "ann"]
+
+
 # --- a server that is a command has one caller: the gateway ---
 
 
@@ -249,6 +270,18 @@ async def test_command_with_restrictions_is_refused_and_the_rest_is_served(
         known = gateway.backs["s"]
         assert known.state == "away"
         assert known.error is not None and "--as SUBJECT" in known.error and "local_principal=" in known.error
+
+
+async def test_refused_command_is_named_with_its_remedy_in_log_and_readyz(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = Gateway("front").add("s", Command(restricted())).add("o", Server("open", tools=Tool(len)))
+    app = gateway.http_app()
+    async with testing.connect(gateway) as (client, _):
+        await client.list_tools()
+        ready = await HttpClient(app, path="/readyz").start("GET").finished()
+    await app.stop()
+    assert (ready.status, ready.body) == (200, b"ok, s missing")
+    (line,) = {record.message for record in caplog.records if "'s'" in record.message}
+    assert "toolwire run FILE --as SUBJECT" in line and "local_principal=" in line
 
 
 @cases("back", [CORE, MODERN])

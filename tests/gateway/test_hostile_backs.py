@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from toolwire import Client, Server, testing
 from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
+from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, list_follower, remote_lists
 from toolwire.gateway.list_pace import READINGS_A_SECOND
 from toolwire.http1.asgi_pool import AsgiPool
@@ -429,6 +431,75 @@ async def test_a_server_whose_listen_streams_break_off_is_used_all_the_same(brok
         assert (await client.call_tool("bad_run")).text == "ok"
         assert gateway.backs["bad"].state == "ready"
         assert requests.count("subscriptions/listen") == 1
+
+
+def hostile(fault: str) -> FakeServer:
+    """Make a server with a fault that lasts."""
+    never = asyncio.Event()
+    server = fake(raw(b'{"content":[{"type":"text","text":"ok"}]}'))
+    usual = server.handlers["tools/list"]
+
+    async def hang(request: Any, outlet: Any) -> Any:
+        await never.wait()
+
+    async def die(request: Any, outlet: Any) -> Any:
+        await outlet.connection.channel.close()
+        outlet.connection.end()
+
+    def tell(request: Any, outlet: Any) -> Any:
+        for _ in range(100):
+            outlet.connection.notify("notifications/tools/list_changed", msgspec.UNSET)
+        return usual(request, outlet)
+
+    def endless(request: Any, outlet: Any) -> Any:
+        page = {"tools": [], "nextCursor": str(len(server.requests)), "ttlMs": 0, "cacheScope": "private"}
+        return Raw(msgspec.json.encode({**page, "resultType": "complete"}))
+
+    method, handle = {
+        "lists hang": ("tools/list", hang),
+        "calls hang": ("tools/call", hang),
+        "dies in lists": ("tools/list", die),
+        "dies in calls": ("tools/call", die),
+        "changes all the time": ("tools/list", tell),
+        "endless pages": ("tools/list", endless),
+    }[fault]
+    server.handlers[method] = handle
+    server.declared = {"tools": {"listChanged": True}}
+    return server
+
+
+@pytest.mark.covers("GW-12.1")
+@BOTH_ERAS
+@cases(
+    "fault",
+    ["lists hang", "calls hang", "dies in lists", "dies in calls", "changes all the time", "endless pages"],
+)
+async def test_hostile_server_comes_and_goes_while_clients_call_another_one(fault: str, revision: str) -> None:
+    gateway = pair(healthy(), revision=revision)
+    is_over = False
+
+    async def call_all_the_time(client: Client) -> int:
+        count = 0
+        while not is_over:
+            assert await client.call_tool("good_fine", returns=str) == "fine"
+            count += 1
+            await asyncio.sleep(0)
+        return count
+
+    async with testing.connect(gateway) as (client, _), asyncio.timeout(20):
+        calling = asyncio.ensure_future(call_all_the_time(client))
+        for _ in range(2):
+            await gateway.replace("bad", ServerTarget(hostile(fault)), revision=revision, timeout=0.2, list_timeout=0.2)
+            # An error that names the server, or its answer.
+            with suppress(ProtocolError):
+                answered = await client.call_tool("bad_run")
+                assert "'bad'" in answered.text or answered.text == "ok"
+            assert "good_fine" in {tool.name for tool in await client.list_tools()}
+            await gateway.replace("bad", healthy(), revision=revision)
+            assert await client.call_tool("bad_fine", returns=str) == "fine"
+        is_over = True
+        assert await calling > 10
+        assert gateway.backs["bad"].state == "ready"
 
 
 @pytest.mark.covers("GW-11.15")

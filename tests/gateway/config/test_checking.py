@@ -195,6 +195,18 @@ async def test_tools_that_are_left_out_are_named(tmp_path: Path) -> None:
     assert checked.backs["b"].tools == 2 and checked.is_good
 
 
+async def test_command_with_restrictions_is_an_error_with_its_remedy(tmp_path: Path) -> None:
+    script = tmp_path / "strict.py"
+    script.write_text(
+        "from toolwire import Server\nserver = Server('strict')\n"
+        "server.tool(name='purge', scopes=['admin'])(lambda: 'purged')\nserver.run()\n"
+    )
+    checked = await check_file({"mcpServers": {"b": {"command": sys.executable, "args": [str(script)]}}})
+    (problem,) = checked.problems
+    assert (problem.level, problem.place) == ("error", "mcpServers.b")
+    assert "toolwire run FILE --as SUBJECT" in problem.text and not checked.is_good
+
+
 async def test_shared_legacy_server_is_warned_of_without_reaching_it() -> None:
     entry = {"url": "http://localhost:1/mcp", "revision": "2025-06-18", "isolation": "shared"}
     checked = await check_file({"mcpServers": {"b": entry}}, offline=True)
