@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec import Raw
 from tests.cases import cases
 from tests.client.fake import FakeServer, text
-from tests.gateway.backs import OVER, REVISIONS, everything, gateway_before
+from tests.gateway.backs import OVER, REVISIONS, Recorded, behind, everything, gateway_before
 
 from toolwire import Client, Context, Policy, Server, testing
 from toolwire.audit import AuditLog
@@ -77,6 +77,54 @@ async def test_log_level_reaches_a_server_that_does_not_declare_logging(front: s
         await client.set_level("debug")
         assert (await client.call_tool("b_run")).text == "ran"
         assert (await heard.get()).data == "running"
+
+
+class Logging(FakeServer):
+    """A legacy server with a tool, and a log level for each session."""
+
+    def __init__(self, declared: dict[str, Any]) -> None:
+        listed = t.ListToolsResult(tools=[t.Tool(name="run", input_schema={"type": "object"})])
+        handlers: dict[str, Any] = {
+            "tools/list": lambda request, outlet: listed,
+            "tools/call": self.run,
+            "logging/setLevel": lambda request, outlet: t.Result(),
+        }
+        super().__init__(handlers, capabilities={"tools": {}, **declared}, revisions=("2025-11-25",))
+        self.called: Any = None
+        """The session of the newest call."""
+
+    def run(self, request: Any, outlet: Any) -> t.CallToolResult:
+        self.called = outlet.connection
+        return text("ran")
+
+
+@cases("declared", [{"logging": {}}, {}])
+@cases("over", ["memory", "http"])
+async def test_log_level_that_is_set_between_two_calls_reaches_the_session(over: Any, declared: dict[str, Any]) -> None:
+    server, recorded = Logging(declared), Recorded()
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    async with behind(cast("Server", server), "memory", recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with testing.connect(gateway, revision="2025-11-25", over=over, on_log=heard.put_nowait) as (client, _):
+            await client.call_tool("b_run")
+            await client.set_level("debug")
+            assert recorded.sent("logging/setLevel")[-1]["params"] == {"level": "debug"}
+            message = t.LoggingMessageNotificationParams(level="debug", data="between calls")
+            server.called.notify("notifications/message", message)
+            assert (await heard.get()).data == "between calls"
+
+
+async def test_log_level_precedes_the_call_that_follows() -> None:
+    recorded = Recorded()
+    async with behind(cast("Server", Logging({})), "memory", recorded) as target:
+        gateway = Gateway("front").add("b", target)
+        async with testing.connect(gateway, revision="2025-11-25") as (client, _):
+            await client.call_tool("b_run")
+            assert not recorded.sent("logging/setLevel")  # The client set none, and the server declares none.
+        async with testing.connect(gateway, revision="2025-11-25") as (client, _):
+            await client.set_level("error")
+            await client.call_tool("b_run")
+    assert [each["method"] for each in recorded.sent()][-2:] == ["logging/setLevel", "tools/call"]
 
 
 async def test_policies_mask_what_comes_between_two_calls() -> None:

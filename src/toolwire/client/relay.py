@@ -16,7 +16,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final, TypeAlias, cast
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.client.connection import ClientConnection, OnProgress, cancelled
 from toolwire.client.handlers import Answers
@@ -29,6 +29,7 @@ from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     ProtocolError,
+    Timeout,
     ToolwireError,
     TransportError,
     Unreachable,
@@ -65,6 +66,8 @@ EXPECTED_QUESTION_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
 #: How many seconds a server has to make use of new roots: it looks at the folders before it allows them.
 USE_SECONDS: Final = 0.05
+#: How many seconds a server has to take over a log level.
+LEVEL_SECONDS: Final = 10.0
 
 # The ids of a process that uses the session of another one begin above this, and below 2**53.
 _FIRST_ID: Final = 1 << 32
@@ -198,6 +201,8 @@ class RelayConnection(ClientConnection):
         self._is_used = False
         self.level: t.LoggingLevel | None = None
         """The log level that was set on this connection."""
+        self.client_level: t.LoggingLevel | UnsetType = UNSET
+        """The log level of the client of a legacy connection, for messages between its calls."""
         self._may_ask_first = False
         """Whether the server may ask something before it should get the next call."""
         self._beginning: asyncio.Task[None] | None = None
@@ -224,6 +229,28 @@ class RelayConnection(ClientConnection):
         if not (self.modern or self.answers_itself):
             # A server may ask for roots when it is initialized, and serve its first call by what it gets.
             self._may_ask_first = "roots" in self.answers.capabilities(self.revision)
+
+    async def lower_level(self, level: t.LoggingLevel) -> None:
+        """Have a legacy server send log messages from this level on, unless a lower one was asked for."""
+        if self.modern or (self.level is not None and t.severity(self.level) <= t.severity(level)):
+            return
+        self.level = level
+        asking = self._ask_level(level)
+        if "logging/setLevel" in self.callable:
+            await asking
+            return
+        # Some servers send log messages without declaring it. Nobody waits for one that may not know the request.
+        task = asyncio.get_running_loop().create_task(_ignore_failure(asking))
+        self.callbacks.tasks.add(task)
+        task.add_done_callback(self.callbacks.tasks.discard)
+        await asyncio.sleep(0)  # It is sent before the call that follows.
+
+    async def _ask_level(self, level: t.LoggingLevel) -> None:
+        try:
+            await self.send("logging/setLevel", t.SetLevelRequestParams(level=level), timeout=LEVEL_SECONDS)
+        except (ProtocolError, Timeout) as error:
+            # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
+            log.debug("logging/setLevel was refused: %s", error)
 
     def tell_roots_changed(self) -> None:
         """Tell a legacy server that the roots of its client have changed.
@@ -529,6 +556,11 @@ class RelayConnection(ClientConnection):
             if each is call and request is not None:
                 self.session.give_up(request, error, "Its notifications are not read")
                 return
+
+
+async def _ignore_failure(work: Awaitable[None]) -> None:
+    with suppress(ToolwireError):
+        await work
 
 
 def _is_of_subscription(notice: Notice) -> bool:

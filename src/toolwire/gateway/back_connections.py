@@ -569,6 +569,18 @@ class BackConnections:
             if conversation.client == client and connection is not None:
                 connection.tell_roots_changed()
 
+    def hand_on_level(self, client: Hashable, level: t.LoggingLevel) -> list[asyncio.Task[None]]:
+        """Set the log level of a client in its conversations with a legacy server; return what it waits for."""
+        waits = []
+        for conversation, lane in self._lanes.items():
+            connection = cast("RelayConnection | None", lane.connector.connection)
+            if conversation.client == client and connection is not None and not connection.ended:
+                connection.client_level = level
+                setting = asyncio.get_running_loop().create_task(connection.lower_level(level))
+                setting.add_done_callback(_note_failure)
+                waits.append(setting)
+        return waits
+
     def end_session(self, client: Hashable) -> None:
         """End the sessions of a client that is gone."""
         for conversation in [each for each in self._lanes if each.client == client]:
@@ -791,3 +803,8 @@ def conversation_of(credential: Hashable, client: Hashable, capabilities: Mappin
 
 def _ignore(method: str | None, uri: str | None) -> None:
     return
+
+
+def _note_failure(setting: asyncio.Task[None]) -> None:
+    if not setting.cancelled() and (error := setting.exception()) is not None:
+        log.debug("a log level could not be handed on: %s", error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -37,12 +36,10 @@ from toolwire.protocol.rounds import Kind
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
-from toolwire.server.subscriptions import LegacyClient
+from toolwire.server.subscriptions import USUAL_LEVEL
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -54,16 +51,10 @@ async def set_level(call: Call, connection: RelayConnection) -> None:
     The lowest level that any call wanted holds, and each call gets the messages that it wants.
     """
     wanted = call.request.log_level if call.request.modern else level_of(call)
-    if wanted is UNSET or "logging/setLevel" not in connection.callable:
+    # A client that set no level has the usual one.
+    if wanted is UNSET or (wanted == USUAL_LEVEL and "logging/setLevel" not in connection.callable):
         return
-    if connection.level is not None and t.severity(connection.level) <= t.severity(wanted):
-        return
-    connection.level = wanted
-    try:
-        await connection.send("logging/setLevel", t.SetLevelRequestParams(level=wanted), timeout=10.0)
-    except ProtocolError as error:
-        # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
-        log.debug("logging/setLevel was refused: %s", error)
+    await connection.lower_level(wanted)
 
 
 def reporting(call: Call) -> Callable[[t.ProgressNotificationParams], None]:
@@ -194,19 +185,23 @@ class WaitingHere:
             tell(notice)
 
 
-def telling_client(call: Call) -> Callable[[Notice], None] | None:
+def telling_client(call: Call, connection: RelayConnection) -> Callable[[Notice], None] | None:
     """Return what hands on notifications that come when no call is in flight; None for a client without connection."""
-    return None if call.request.modern else lambda notice: _hand_on(call, notice)
+    if call.request.modern:
+        return None
+    connection.client_level = level_of(call)
+
+    def tell(notice: Notice) -> None:
+        level = connection.client_level  # That of now: the client may have set another one since its call.
+        is_log = notice.method == "notifications/message"
+        if not is_log or (level is not UNSET and t.severity(notice.params.level) >= t.severity(level)):
+            _hand_on(call, notice)
+
+    return tell
 
 
 def _hand_on(call: Call, notice: Notice) -> None:
-    connection = call.outlet.connection
-    client = getattr(connection, "state", None)
-    if notice.method == "notifications/message" and not (
-        isinstance(client, LegacyClient) and t.severity(notice.params.level) >= t.severity(client.level)
-    ):
-        return
-    notify = getattr(connection, "notify", None)
+    notify = getattr(call.outlet.connection, "notify", None)
     if notify is not None and not call.request.modern:
         notify(notice.method, _masked(call, notice))
 

@@ -628,7 +628,7 @@ class Relay:
         if not connection.is_pooled:
             await set_level(call, connection)
             connection.newest_call = call
-            connection.on_notice = telling_client(call)
+            connection.on_notice = telling_client(call, connection)
             connection.on_request = asking_between_calls(call)
             if held is not None and connection.asks_for_roots and connection.is_used:
                 connection.tell_roots_changed()

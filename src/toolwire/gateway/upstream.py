@@ -273,6 +273,9 @@ class Upstream(Server):
     def tell_roots_changed(self, client: Hashable) -> None:
         self.back_connections.tell_roots_changed(client)
 
+    def hand_on_level(self, client: Hashable, level: t.LoggingLevel) -> list[asyncio.Task[None]]:
+        return self.back_connections.hand_on_level(client, level)
+
     # --- as its connections have it ---
 
     def note_change(self, conversation: Conversation, method: str | None, uri: str | None) -> None:

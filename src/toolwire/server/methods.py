@@ -25,7 +25,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.access import Access, View
+from toolwire.server.access import Access, View, client_key
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found, Sees
@@ -297,6 +297,9 @@ class Methods:
             # On stdio there is one client, so a log handler that the program installed follows its level. Over HTTP
             # there are many clients, and none of them may silence or flood the log of the operator.
             logs.set_level(call.params.level)
+        client = client_key(call.request, call.outlet)
+        if self._catalog.followers and client is not None:
+            await self._parts.hub.hand_on_level(client, call.params.level)
         return t.Result()
 
     # --- subscriptions ---

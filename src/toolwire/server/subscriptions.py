@@ -49,6 +49,10 @@ MAX_HELD: Final = 1000
 MAX_HELD_BYTES: Final = FULL // 2
 # The number of addresses that are remembered because HTTP sessions subscribed to them.
 MAX_WATCHED: Final = 10_000
+#: The log level of a client that set none.
+USUAL_LEVEL: Final = "info"
+#: How many seconds a client that sets its log level waits for the servers behind this one.
+LEVEL_SECONDS: Final = 2.0
 _FILTERS: Final = {
     "tools": "tools_list_changed",
     "prompts": "prompts_list_changed",
@@ -63,7 +67,7 @@ class LegacyClient:
         """`hears` says whether the client may know of an update; without it, the client may know of all."""
         self.session = session
         self._hears = hears
-        self.level: t.LoggingLevel = "info"
+        self.level: t.LoggingLevel = USUAL_LEVEL
         self.uris: set[str] = set()
         self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, tuple[str, Any]] = {}
@@ -282,6 +286,9 @@ class BehindHub(Protocol):
     def tell_roots_changed(self, client: Hashable) -> None:
         """Note that a client has changed roots. It is a connection, or the id of an HTTP session."""
 
+    def hand_on_level(self, client: Hashable, level: t.LoggingLevel) -> Sequence[asyncio.Task[None]]:
+        """Set the log level of a client in its conversations; return what it waits for."""
+
 
 class Hub:
     """Everyone who wants to be told of changes. The changes may come from any thread."""
@@ -345,6 +352,12 @@ class Hub:
         """Tell the servers behind this one that a connection closes."""
         for upstream in tuple(self.upstreams):
             upstream.end_connection(session)
+
+    async def hand_on_level(self, client: Hashable, level: t.LoggingLevel) -> None:
+        """Have the servers behind this one send the log messages that a client wants."""
+        waits = [waited for each in tuple(self.upstreams) for waited in each.hand_on_level(client, level)]
+        if waits:
+            await asyncio.wait(waits, timeout=LEVEL_SECONDS)
 
     def watching_changed(self) -> None:
         """Tell the upstreams that clients may have ended subscriptions."""
