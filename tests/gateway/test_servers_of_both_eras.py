@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -130,3 +131,62 @@ async def test_a_question_in_a_legacy_session_reaches_its_client_alone() -> None
         Client(gateway, revision="2025-11-25", elicit=lambda message, params: {"value": "Bob"}) as bob,
     ):
         assert [(await each.call_tool("b_name")).text for each in (ann, bob, ann)] == ["Ann", "Bob", "Ann"]
+
+
+class Notifying(FakeServer):
+    """A server of both eras that announces updates in the session or stream that asked for them, and nowhere else."""
+
+    def __init__(self, *, subscribes: bool) -> None:
+        handlers: dict[str, Any] = {
+            "resources/list": lambda request, outlet: t.ListResourcesResult(
+                resources=[t.Resource(name="now", uri="era://now")], ttl_ms=0, cache_scope="private"
+            ),
+            "resources/templates/list": lambda request, outlet: t.ListResourceTemplatesResult(
+                resource_templates=[], ttl_ms=0, cache_scope="private"
+            ),
+            "resources/subscribe": self.subscribe,
+            "subscriptions/listen": self.listen,
+        }
+        super().__init__(handlers, capabilities={"resources": {"subscribe": True}})
+        self.subscribes = subscribes
+        self.subscribers: list[Any] = []
+        self.listeners: list[Any] = []
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        return self.declared if revision == MODERN or self.subscribes else {"resources": {}}
+
+    def subscribe(self, request: Any, outlet: Any) -> t.Result:
+        self.subscribers.append(outlet)
+        return t.Result()
+
+    async def listen(self, request: Any, outlet: Any) -> Any:
+        wanted = request.params.notifications
+        self.listeners.append((request, outlet))
+        meta = {t.SUBSCRIPTION_ID_KEY: request.id}
+        acknowledged = t.SubscriptionsAcknowledgedNotificationParams(notifications=wanted, meta=meta)
+        outlet.notify("notifications/subscriptions/acknowledged", acknowledged)
+        await asyncio.Event().wait()
+
+    def update(self) -> None:
+        updated = "notifications/resources/updated"
+        for outlet in self.subscribers:
+            outlet.connection.notify(updated, t.ResourceUpdatedNotificationParams(uri="era://now"))
+        for request, outlet in self.listeners:
+            meta = {t.SUBSCRIPTION_ID_KEY: request.id}
+            outlet.notify(updated, t.ResourceUpdatedNotificationParams(uri="era://now", meta=meta))
+
+
+@pytest.mark.parametrize("subscribes", [True, False])
+async def test_update_in_a_legacy_session_reaches_its_client(subscribes: bool) -> None:
+    """Where the server takes no subscriptions in sessions, those of the new era count."""
+    server = Notifying(subscribes=subscribes)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with (
+        Client(gateway, revision="2025-11-25", **ASKED["roots"]) as client,
+        client.listen(resources=["era://now"]) as changes,
+    ):
+        told = aiter(changes)
+        assert bool(server.subscribers) is subscribes
+        server.update()
+        async with asyncio.timeout(20):
+            assert (await anext(told)).uri == "era://now"

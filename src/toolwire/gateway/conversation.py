@@ -27,6 +27,7 @@ from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
 from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import SessionRecord
+from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED, Change
 from toolwire.protocol.errors import ProtocolError, ToolwireError, Unreachable
 from toolwire.server.access import client_key
@@ -262,10 +263,14 @@ class Conversations:
 
     async def _subscribe(self, call: Call, uris: list[str]) -> None:
         conversation = await self._open(call)
-        if conversation is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LIST_SECONDS):
+        connector = None if conversation is None else conversation.find_connector()
+        connection = None if connector is None else connector.connection
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LIST_SECONDS):
+                if conversation is not None and connection is not None and _announces_updates(connection):
                     await conversation.subscribe(uris)
+                elif self._server.follower.is_running and (waiting := self._server.follower.watch(uris)) is not None:
+                    await waiting  # Some servers have subscriptions in the new era alone.
 
     async def _open(self, call: Call) -> ClientConversation | None:
         """Return the conversation of a call, with a connection; None where there is none."""
@@ -446,3 +451,8 @@ class Conversations:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _announces_updates(connection: ClientConnection) -> bool:
+    """Return whether the upstream takes subscriptions on a connection."""
+    return t.has_capability(connection.agreement.capabilities, "resources.subscribe")

@@ -390,6 +390,13 @@ class Relay:
         """Return the connection of the conversation that a call of a legacy client belongs to."""
         return await self._connection(call, Sent({}))
 
+    def may_open_session(self, call: Call) -> bool:
+        """Return whether the client of a call gets a session of its own at a modern server: a legacy client that can
+        be asked.
+        """
+        is_asked = not call.request.modern and not call.request.capabilities.keys().isdisjoint(_ASKED)
+        return is_asked and self.connections.may_speak_legacy
+
     async def _legacy_session(
         self,
         call: Call,
@@ -402,13 +409,7 @@ class Relay:
 
         Many servers of both eras ask only in a session: their functions that ask have no way to do so on 2026-07-28.
         """
-        if (
-            call.request.modern
-            or sent.task is not None
-            or sent.about_task is not None
-            or call.request.capabilities.keys().isdisjoint(_ASKED)
-            or not self.connections.may_speak_legacy
-        ):
+        if sent.task is not None or sent.about_task is not None or not self.may_open_session(call):
             return None
         try:
             return await self._conversation(call, None, shared, owner, target, revision=LATEST_LEGACY)

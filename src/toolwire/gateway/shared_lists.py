@@ -246,8 +246,10 @@ class SharedLists:
     def _watch_in_conversation(self, call: Call, uris: Iterable[str]) -> asyncio.Future[None] | None:
         """Subscribe in the conversation of a legacy client; None where its calls go over the shared connection."""
         connection = self.known_connection
-        is_legacy = connection is not None and not connection.modern and client_key(call.request, call.outlet)
+        is_legacy = connection is not None and (not connection.modern or self.relay.may_open_session(call))
         if not is_legacy or not self.is_ready or self.back_connections.is_shared:
+            return None
+        if not client_key(call.request, call.outlet):
             return None
         if call.method == "resources/unsubscribe":
             known = self.conversations.find(call)
