@@ -448,3 +448,14 @@ async def test_lists_of_a_session_that_are_too_large_are_not_kept(monkeypatch: p
         await asyncio.sleep(0.3)
         assert "b_extra" not in await names(client)
         assert "b_grow" in await names(client)
+
+
+@pytest.mark.covers("GW-6.20")
+async def test_tool_of_one_session_is_no_conflict_of_names(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = gateway_before()
+    async with Client(gateway, revision=LEGACY) as client, client.listen(tools=True) as changes:
+        await client.call_tool("b_grow")
+        await next_change(aiter(changes))
+        assert "b_extra" in await names(client)
+        assert gateway.backs["b"].hidden == ()
+    assert "two servers have" not in caplog.text

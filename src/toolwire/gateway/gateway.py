@@ -498,8 +498,10 @@ class Gateway(Server):
                 shown = self.catalog.all(kind)
                 found[name].extend(
                     public
-                    for public, _ in mount.merged(kind, None, ())
-                    if (listed := shown.get(public)) is None or mount not in listed.way
+                    for public, component in mount.merged(kind, None, ())
+                    if ((listed := shown.get(public)) is None or mount not in listed.way)
+                    # The components of single clients are in no list of all.
+                    and not any(each.catalog.is_overlay for each in component.way)
                 )
         return {name: tuple(names) for name, names in found.items()}
 
