@@ -9,6 +9,15 @@ import pytest
 from toolwire import Server, testing
 from toolwire.gateway import Gateway
 from toolwire.gateway.front import Front
+from toolwire.openapi import openapi
+from toolwire.protocol.errors import ServerError
+
+PETS = {
+    "openapi": "3.1.0",
+    "info": {"title": "Pets", "version": "1"},
+    "servers": [{"url": "https://pets.example"}],
+    "paths": {"/pets": {"get": {"operationId": "list", "responses": {"200": {"description": "all"}}}}},
+}
 
 
 def server(name: str) -> Server:
@@ -62,3 +71,11 @@ async def test_server_that_comes_between_two_others_is_listed_between_them() -> 
         await made.replace("c", server("d"))
         assert [mount.prefix for mount in made.catalog.mounts][:3] == ["a_", "c_", "b_"]
         assert (await client.call_tool("c_who")).content[0].text == "d"  # type: ignore[union-attr]
+
+
+def test_api_that_cannot_be_offered_is_not_in_the_front() -> None:
+    made, api = gateway("a"), openapi(PETS)
+    made.add("pets", api)
+    with pytest.raises(ServerError, match="includes the API 'Pets' already"):
+        made.add("more", api)
+    assert list(made.fronts.front.entries) == list(made.backs) == ["a", "pets"]
