@@ -36,6 +36,10 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 # --- 2025-11-25 ------------------------------------------------------------------------------------------------------
 
 
+def _unlimited() -> None:
+    """Return the `ttl` of a task that is kept for ever, which is written as null."""
+
+
 class Task(Wire, kw_only=True):
     """The state of a task (2025-11-25)."""
 
@@ -43,8 +47,8 @@ class Task(Wire, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    # Null means unlimited, and must be written (T-28).
-    ttl: int | None
+    # Null means unlimited, and must be written (T-28). Some servers leave it out then.
+    ttl: int | None = msgspec.field(default_factory=_unlimited)
     status_message: str | UnsetType = UNSET
     poll_interval: int | UnsetType = UNSET
 
