@@ -93,6 +93,30 @@ async def test_the_next_call_is_served_by_changed_roots(front: str, over: Any) -
         assert (await client.call_tool("b_allowed")).text == "file:///two\nfile:///three"
 
 
+class Remembering(Filesystem):
+    """A server that reads the roots of each client in its first call, and when they change."""
+
+    async def call(self, request: Any, outlet: Any) -> Any:
+        if outlet.connection not in self.roots:
+            await self.read(outlet.connection)
+        return await super().call(request, outlet)
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        if session in self.roots:
+            super().notified(notice, session)
+
+
+@cases("over", ["memory", "stdio", "http"])
+@cases("front", [MODERN, LEGACY])
+async def test_a_server_that_keeps_the_roots_of_a_call_gets_changed_ones(front: str, over: Any) -> None:
+    server = Remembering()
+    async with testing.connect(before(server), revision=front, over=over, roots=["file:///one"]) as (client, _):
+        assert (await client.call_tool("b_allowed")).text == "file:///one"
+        for uri in ("file:///two", "file:///three"):
+            await client.set_roots([uri])
+            assert (await client.call_tool("b_allowed")).text == uri
+
+
 @cases("over", ["memory", "http"])
 async def test_a_change_of_roots_reaches_the_server_without_a_call(over: Any) -> None:
     server = Filesystem()

@@ -210,8 +210,10 @@ class RelayConnection(ClientConnection):
         """The questions that belong to no call, but to the client of this connection."""
         self._question_came = asyncio.Event()
         self._next_call = asyncio.Event()
-        self.asks_for_roots: bool = False
+        self._asks_for_roots: bool = False
         """Whether the server has asked for roots outside of a call."""
+        self._may_keep_roots: bool | None = None
+        """Whether a server that asked in a call keeps the roots, and asks again when they change; None if unknown."""
         self._roots: bytes | None = None
         """The roots that the server got last."""
         self._has_new_roots = False
@@ -251,6 +253,11 @@ class RelayConnection(ClientConnection):
         except (ProtocolError, Timeout) as error:
             # Many servers declare log messages and do not know the method. The call itself has nothing to do with it.
             log.debug("logging/setLevel was refused: %s", error)
+
+    @property
+    def reads_roots(self) -> bool:
+        """Return whether the server may ask for roots when it hears that they changed."""
+        return self._asks_for_roots or self._may_keep_roots is True
 
     def tell_roots_changed(self) -> None:
         """Tell a legacy server that the roots of its client have changed.
@@ -321,11 +328,13 @@ class RelayConnection(ClientConnection):
                     await self.session.request("ping", t.RequestParams(), PING_SECONDS)
                 try:
                     async with asyncio.timeout(
-                        EXPECTED_QUESTION_SECONDS if self.asks_for_roots else LATE_QUESTION_SECONDS
+                        EXPECTED_QUESTION_SECONDS if self._asks_for_roots else LATE_QUESTION_SECONDS
                     ):
                         await self._question_came.wait()
                 except TimeoutError:
-                    self.asks_for_roots = False
+                    self._asks_for_roots = False
+                    if self._may_keep_roots:
+                        self._may_keep_roots = False  # It asks in each call that needs them.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(ANSWER_SECONDS):
                         while self._conversation_questions:
@@ -454,7 +463,11 @@ class RelayConnection(ClientConnection):
             self._conversation_questions.add(task)
             self._question_came.set()
             self._may_ask_first = self._may_ask_first or not self.calls
-            self.asks_for_roots = self.asks_for_roots or (request.method == "roots/list" and (begins or not self.calls))
+            if request.method == "roots/list":
+                if begins or not self.calls:
+                    self._asks_for_roots = True
+                elif self._may_keep_roots is None:
+                    self._may_keep_roots = True
         try:
             return await self._handle(request, task, is_of_conversation=is_of_conversation)
         finally:

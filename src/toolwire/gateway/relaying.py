@@ -631,7 +631,7 @@ class Relay:
             connection.newest_call = call
             connection.on_notice = telling_client(call, connection)
             connection.on_request = asking_between_calls(call)
-            if held is not None and connection.asks_for_roots and connection.is_used:
+            if held is not None and connection.reads_roots and connection.is_used:
                 connection.tell_roots_changed()
         elif not connection.link.duplex:
             await set_level(call, connection)  # Each stream says to which call a log message belongs.
