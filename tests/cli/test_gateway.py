@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -104,6 +105,39 @@ async def test_a_file_that_changes_is_followed_and_no_process_is_left(
             assert (await calling).text == "two"
         status, _ = await served.end()
         assert status == 0 and not [each for each in processes if is_alive(each)]
+
+
+async def test_a_signal_while_a_gateway_waits_for_its_servers_leaves_no_process(tmp_path: Path) -> None:
+    """Many clients close standard input, wait two seconds, and send SIGTERM."""
+    ended = tmp_path / "ended"
+    script = tmp_path / "lingering.py"
+    # A server that goes on after the end of its input, until it is asked to end.
+    script.write_text(
+        f"import runpy, time\nrunpy.run_path({BACK!r})\nopen({str(ended)!r}, 'w').close()\ntime.sleep(60)\n"
+    )
+    entry = {"command": sys.executable, "args": [str(script), "one"], "revision": "2025-11-25", "prefix": ""}
+    file = tmp_path / "gateway.json"
+    file.write_text(json.dumps({"mcpServers": {"back": entry}}))
+    pipe = asyncio.subprocess.PIPE
+    command = (*COMMAND, str(file), "--transport", "stdio")
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None and process.stdout is not None
+    opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    for number, (method, params) in enumerate({"initialize": opening, "tools/call": {"name": "who"}}.items()):
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        while json.loads(await process.stdout.readline()).get("id") != number:
+            pass
+    processes = family(process.pid)
+    assert len(processes) > 1
+    process.stdin.close()
+    await until(ended.exists)
+    process.send_signal(signal.SIGTERM)
+    await process.wait()
+    left = [each for each in processes if is_alive(each)]
+    for each in left:
+        os.kill(each, signal.SIGKILL)
+    assert not left
 
 
 @pytest.mark.parametrize(

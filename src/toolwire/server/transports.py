@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary, WeakSet
@@ -259,33 +260,36 @@ class Serving:
     async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
         """Serve until the input ends or a signal comes. At the end of input, calls get `drain` seconds to finish."""
         loop = asyncio.get_running_loop()
-        async with self._life.held():
-            await channel.connect()
-            session = self._local_session(channel)
-            self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
-            unwatch = stdio.parent_watch(session.hurry)
-            try:
-                with stdio.signals(session.hurry):
+        # A signal that comes while started processes are ended would leave them behind, if nobody watched for it.
+        with ExitStack() as watching:
+            async with self._life.held():
+                await channel.connect()
+                session = self._local_session(channel)
+                self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
+                unwatch = stdio.parent_watch(session.hurry)
+                try:
+                    watching.enter_context(stdio.signals(session.hurry))
                     await session.run()
                     await session.close(drain)
-            finally:
-                unwatch()
-                self._stop = None
-                await session.close()
+                finally:
+                    unwatch()
+                    self._stop = None
+                    await session.close()
 
     async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None:
         """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
         from toolwire.http.serving import HttpServer
 
         loop = asyncio.get_running_loop()
-        async with self._life.held():
-            serving = HttpServer(application, sockets, drain=self.limits.drain)
-            self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
-            try:
-                with signals(serving.stop):
+        with ExitStack() as watching:
+            async with self._life.held():
+                serving = HttpServer(application, sockets, drain=self.limits.drain)
+                self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
+                try:
+                    watching.enter_context(signals(serving.stop))
                     await serving.serve(ready)
-            finally:
-                self._stop = None
+                finally:
+                    self._stop = None
 
     def _copy_settings(self, other: Serving) -> None:
         """Copy the vault of another server, and whether its secret and its stores were given."""
