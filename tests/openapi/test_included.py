@@ -473,6 +473,59 @@ async def test_an_httpx_client_goes_only_where_the_operator_says() -> None:
         assert api.tools._connection.origins == {"https://docs.example"}
 
 
+_SECRETS: dict[str, dict[str, Any]] = {
+    "headers": {"headers": {"authorization": "Bearer sk-1"}},
+    "auth": {"auth": ("user", "sk-1")},
+    "cookies": {"cookies": {"sid": "sk-1"}},
+    "params": {"params": {"key": "sk-1"}},
+}
+
+
+@pytest.mark.covers("OA-6.8")
+@pytest.mark.parametrize("led_by", ["redirect", "description"])
+@pytest.mark.parametrize("secret", _SECRETS)
+async def test_secrets_of_an_httpx_client_stay_at_the_server_of_the_api(secret: str, led_by: str) -> None:
+    httpx = import_module("httpx")
+    arrived: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        arrived.append(request)
+        is_led = led_by == "redirect" and request.url.host == "pets.example"
+        return httpx.Response(302, headers={"location": "https://other.example/x"}) if is_led else httpx.Response(200, json=[])
+
+    described = petstore(servers=[{"url": "https://pets.example"}])
+    if led_by == "description":
+        described["paths"]["/pets"]["get"]["servers"] = [{"url": "https://other.example"}]
+    origins = ["https://other.example"] if led_by == "redirect" else []
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), **_SECRETS[secret]) as http:
+        server = Server("shop").include(openapi(described, keep=["listPets"], client=http, origins=origins))
+        async with Client(server) as client:
+            await client.call_tool("listPets", {})
+    assert arrived[-1].url.host == "other.example"
+    sent = [
+        any(part in f"{each.url} {each.headers.get('cookie')} {each.headers.get('authorization')}" for part in ("sk-1", "Basic"))
+        for each in arrived
+    ]
+    assert sent == ([True, False] if led_by == "redirect" else [False])
+
+
+@pytest.mark.parametrize("location", ["mailto:ann@example.com", "app:done", "https:other.example", "http://[", "/thanks"])
+async def test_write_through_an_httpx_client_is_sent_once_wherever_its_answer_leads(location: str) -> None:
+    httpx = import_module("httpx")
+    arrived: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        arrived.append(request)
+        return httpx.Response(303, headers={"location": location})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        described = petstore(servers=[{"url": "https://pets.example"}])
+        server = Server("shop").include(openapi(described, keep=["createPet"], client=http))
+        async with Client(server) as client:
+            assert (await client.call_tool("createPet", {"name": "x"})).is_error
+    assert len(arrived) == 1
+
+
 def _with_body(media_type: str, stub: StubApi) -> dict[str, Any]:
     members = {"v": {"type": "string"}, "role": {"type": "string"}}
     schema = {"type": "object", "properties": members, "required": ["role"]}

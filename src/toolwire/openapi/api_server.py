@@ -109,6 +109,8 @@ class ApiTools:
         self._zones = self._permitted(bases, typed)
         if self._client is not None:
             self._keep_named(chosen)
+        # A client of the operator has secrets, too. They go where credentials go, and not where redirects lead.
+        self._client_home = self._home & {service, *(origin(base) for _, base in bases)}
         self._connection.origins = frozenset(self._zones)
 
     def _hold(self) -> Callable[[], None]:
@@ -175,7 +177,7 @@ class ApiTools:
             if self._carrier is not None:
                 carrier = await stack.enter_async_context(self._carrier())
             elif self._client is not None:
-                carrier = await stack.enter_async_context(HttpxPool(self._client))
+                carrier = await stack.enter_async_context(HttpxPool(self._client, self._client_home))
             tls = options.tls or self.security.tls
             permitted = PermittedPool(self._zones, pool=carrier, tls=tls, proxy=options.proxy)
             yield await stack.enter_async_context(permitted)

@@ -7,7 +7,7 @@ import copy
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
-from toolwire.base_errors import OutcomeUnknown, ServerError, Unreachable
+from toolwire.base_errors import InvalidResponse, OutcomeUnknown, ServerError, Unreachable
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse, joined
 from toolwire.http1.unpacking import ENCODINGS, Unpacker
@@ -15,7 +15,7 @@ from toolwire.http1.url import origin
 
 # Failures of httpx before anything of a request was sent. They are named, because httpx need not be installed.
 _NOT_SENT: Final = frozenset(
-    {"ConnectError", "ConnectTimeout", "InvalidURL", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
+    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
 )
 
 
@@ -37,17 +37,20 @@ def check_client(client: Any) -> AsyncHttpClient:
 class HttpxPool(Pool):
     """Requests through an `httpx.AsyncClient`, which its maker closes.
 
-    Callers share the client. Each request has a copy of its cookies, and cookies of an answer are dropped.
+    Callers share the client. Each request has a copy of its cookies, and cookies of an answer are dropped. A request to
+    another origin than those in `home` gets no headers, cookies, authentication or parameters of the client.
     """
 
-    def __init__(self, client: AsyncHttpClient) -> None:
+    def __init__(self, client: AsyncHttpClient, home: frozenset[str]) -> None:
         self._client = client
+        self._home = home
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         try:
             sent = {"accept-encoding": ENCODINGS, **headers}
-            client = _with_own_cookies(self._client)
+            is_home = origin(url) in self._home
+            client = _with_own_cookies(self._client) if is_home else _without_secrets(self._client)
             request = client.build_request(method, url, headers=sent, content=body)
             # Redirects are followed by the caller, within the origins that are permitted.
             response = await client.send(request, stream=True, follow_redirects=False)
@@ -73,12 +76,24 @@ def _with_own_cookies(client: Any) -> AsyncHttpClient:
     return own  # type: ignore[no-any-return]
 
 
+def _without_secrets(client: Any) -> AsyncHttpClient:
+    """Return the client without what its maker put into every request."""
+    bare = copy.copy(client)
+    for name, empty in (("headers", {}), ("cookies", {}), ("params", {}), ("auth", None)):
+        if hasattr(client, name):
+            setattr(bare, name, empty)
+    return bare  # type: ignore[no-any-return]
+
+
 def _failure(error: Exception, url: str) -> Exception:
     """Return an error of httpx as one of this library; any other error as it is."""
     names = {each.__name__ for each in type(error).__mro__}
     if names.isdisjoint({"RequestError", "InvalidURL"}):
         return error
     told = f"{origin(url)}: {type(error).__name__}"
+    if "InvalidURL" in names:
+        # The address of the request was read before. This is one to which an answer leads, so the request was sent.
+        return InvalidResponse(told)
     return OutcomeUnknown(told) if names.isdisjoint(_NOT_SENT) else Unreachable(told)
 
 
