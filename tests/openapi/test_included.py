@@ -491,7 +491,8 @@ async def test_secrets_of_an_httpx_client_stay_at_the_server_of_the_api(secret: 
     def answer(request: Any) -> Any:
         arrived.append(request)
         is_led = led_by == "redirect" and request.url.host == "pets.example"
-        return httpx.Response(302, headers={"location": "https://other.example/x"}) if is_led else httpx.Response(200, json=[])
+        away = httpx.Response(302, headers={"location": "https://other.example/x"})
+        return away if is_led else httpx.Response(200, json=[])
 
     described = petstore(servers=[{"url": "https://pets.example"}])
     if led_by == "description":
@@ -502,14 +503,12 @@ async def test_secrets_of_an_httpx_client_stay_at_the_server_of_the_api(secret: 
         async with Client(server) as client:
             await client.call_tool("listPets", {})
     assert arrived[-1].url.host == "other.example"
-    sent = [
-        any(part in f"{each.url} {each.headers.get('cookie')} {each.headers.get('authorization')}" for part in ("sk-1", "Basic"))
-        for each in arrived
-    ]
+    texts = [f"{each.url} {each.headers.get('cookie')} {each.headers.get('authorization')}" for each in arrived]
+    sent = ["sk-1" in text or "Basic" in text for text in texts]
     assert sent == ([True, False] if led_by == "redirect" else [False])
 
 
-@pytest.mark.parametrize("location", ["mailto:ann@example.com", "app:done", "https:other.example", "http://[", "/thanks"])
+@pytest.mark.parametrize("location", ["mailto:ann@a.example", "app:done", "https:other.example", "http://[", "/thanks"])
 async def test_write_through_an_httpx_client_is_sent_once_wherever_its_answer_leads(location: str) -> None:
     httpx = import_module("httpx")
     arrived: list[Any] = []

@@ -14,9 +14,7 @@ from toolwire.http1.unpacking import ENCODINGS, Unpacker
 from toolwire.http1.url import origin
 
 # Failures of httpx before anything of a request was sent. They are named, because httpx need not be installed.
-_NOT_SENT: Final = frozenset(
-    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-)
+_NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
 
 
 class AsyncHttpClient(Protocol):
