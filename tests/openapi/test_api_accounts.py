@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
-from toolwire import Client, Server
+from toolwire import Client, Limits, Server
 from toolwire.auth import Principal, UserOAuth, UserSecret
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import Vault
@@ -21,6 +21,7 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.errors import ServerError
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.openapi import ALL, Api, openapi
+from toolwire.openapi.answer import long_running
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.types import REVISIONS
 
@@ -75,7 +76,7 @@ async def scene_of(**options: Any) -> AsyncIterator[Scene]:
         described["components"]["securitySchemes"] = {"login": scheme}
         described["paths"]["/jobs"] = {"post": {"operationId": "start", "responses": {"202": {"description": ""}}}}
         account = UserOAuth(client_id="us", client_secret="our-secret")
-        server = Server("shop", auth=made.auth(), secret=SECRET)
+        server = Server("shop", auth=made.auth(), secret=SECRET, limits=Limits(task_poll=0.05))
         keep = ["listPets", "start"]
         server.include(openapi(described, keep=keep, base_url=stub.url, credentials={"login": account}, **options))
         app: Any = server.http_app(public_url=PUBLIC)
@@ -226,7 +227,11 @@ async def test_what_callers_prove_themselves_with_never_reaches_the_api(revision
 @pytest.mark.covers("OA-5.19", "OA-6.4")
 @cases("shape", ["tools", "bridge"])
 @cases("revision", ERAS)
-async def test_an_account_is_asked_for_before_a_call_becomes_a_task(revision: str, shape: str) -> None:
+async def test_an_account_is_asked_for_before_a_call_becomes_a_task(
+    monkeypatch: pytest.MonkeyPatch, revision: str, shape: str
+) -> None:
+    for name in ("FIRST_SECONDS", "LEAST_SECONDS"):
+        monkeypatch.setattr(long_running, name, 0.01)
     async with scene_of(shape=shape) as scene:
         states = [json_reply({"status": "running"}), json_reply({"status": "succeeded"})]
 

@@ -15,7 +15,7 @@ from toolwire.openapi.api import openapi
 from toolwire.openapi.code.written_code import written_code
 from toolwire.openapi.model import DescriptionError
 
-LEVELS = 36
+LEVELS = 26
 # What the small descriptions here may take. Without bounds they would take 2 ** 36 steps.
 MOST = 6_000_000
 

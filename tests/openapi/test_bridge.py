@@ -12,12 +12,13 @@ from tests.http.modernclient import ModernClient
 from tests.openapi.petstore import petstore
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
-from toolwire import Client, Policy, ProtocolError, Server, testing
+from toolwire import Client, Limits, Policy, ProtocolError, Server, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
 from toolwire.cli import lint_vendors
 from toolwire.cli.lint_rules import check_tool
 from toolwire.openapi import ALL, Api, DescriptionError, openapi, tag
+from toolwire.openapi.answer import long_running
 from toolwire.shape import Shape
 from toolwire.tokens import definition_tokens
 from toolwire.types import REVISIONS
@@ -251,11 +252,16 @@ JOBS: dict[str, Any] = {
 @pytest.mark.covers("OA-1.2", "OA-5.19")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_an_operation_that_goes_on_is_a_task(stub: StubApi, revision: str, over: Any) -> None:
+async def test_an_operation_that_goes_on_is_a_task(
+    stub: StubApi, monkeypatch: pytest.MonkeyPatch, revision: str, over: Any
+) -> None:
+    for name in ("FIRST_SECONDS", "LEAST_SECONDS"):
+        monkeypatch.setattr(long_running, name, 0.01)
     api = openapi(
         JOBS, keep=ALL, base_url=stub.url, shape="bridge", operations={"start": {"policy": Policy(rate="9/minute")}}
     )
-    async with testing.connect(Server("shop").include(api), revision=revision, over=over) as (client, _):
+    shop = Server("shop", limits=Limits(task_poll=0.05)).include(api)
+    async with testing.connect(shop, revision=revision, over=over) as (client, _):
         stub.answers(
             json_reply({}, 202, location="/state", retry_after="0"),
             json_reply({"status": "running"}),

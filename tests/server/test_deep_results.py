@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire import Client, Server, ToolResult, types
+from toolwire import Client, Limits, Server, ToolResult, types
 from toolwire.protocol.jsonrpc import MAX_DEPTH
 from toolwire.server.deep_results import LEFT_OUT, MAX_STRUCTURED_DEPTH
 
@@ -22,7 +22,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def deep_server() -> Server:
-    server = Server("deep")
+    server = Server("deep", limits=Limits(task_poll=0.05))
 
     @server.tool
     async def plain(depth: int) -> ToolResult:

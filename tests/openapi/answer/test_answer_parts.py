@@ -18,7 +18,7 @@ from tests.openapi.answering import api_server, link_in, listing, said
 from tests.openapi.operations import WRITE, define, parameter
 from tests.openapi.stub_api import Arrived, Reply, StubApi, json_reply, stub_api
 
-from toolwire import Client, Server, testing, types
+from toolwire import Client, Limits, Server, testing, types
 from toolwire.auth import ApiKeys, Principal
 from toolwire.openapi import openapi
 from toolwire.openapi.answer import long_running
@@ -584,7 +584,7 @@ async def test_an_accepted_operation_is_a_task(api: StubApi, no_pause: list[floa
         json_reply({"status": "succeeded", "n": 1}),
     )
     async with (
-        api_server(api.url, job()) as server,
+        api_server(api.url, job(), limits=Limits(task_poll=0.05)) as server,
         testing.connect(server, over=over, revision=revision) as (client, _),
     ):
         task = await client.call_tool_as_task("start", {})

@@ -10,7 +10,7 @@ from tests.cases import cases
 from tests.gateway.backs import Recorded, behind
 from tests.http.modernclient import ModernClient
 
-from toolwire import Client, Context, Server, Tool, ToolResult, testing
+from toolwire import Client, Context, Limits, Server, Tool, ToolResult, testing
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ServerError
 from toolwire.server.header_arguments import Header
@@ -160,13 +160,14 @@ async def test_headers_do_not_give_a_withheld_argument(era: str) -> None:
 @cases("revision", ["2025-11-25", "2026-07-28"])
 @cases("remote", [False, True])
 async def test_a_task_does_not_get_a_withheld_argument(revision: str, remote: bool) -> None:
-    inner = Server("inner")
+    limits = Limits(task_poll=0.05)
+    inner = Server("inner", limits=limits)
 
     @inner.tool(task="required")
     async def take(path: str, root: str = "none") -> str:
         return f"{root}/{path}"
 
-    host: Server = Gateway("front") if remote else Server("host")
+    host: Server = Gateway("front", limits=limits) if remote else Server("host", limits=limits)
     if isinstance(host, Gateway):
         host.add("b", inner, prefix="", shape=shaped(root=FIXED))
     else:

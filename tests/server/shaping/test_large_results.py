@@ -10,7 +10,7 @@ from msgspec import UNSET
 from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
-from toolwire import Client, Server, ToolResult, testing, types
+from toolwire import Client, Limits, Server, ToolResult, testing, types
 from toolwire.auth import Anonymous, ApiKeys, Principal
 from toolwire.errors import ProtocolError, ToolError
 from toolwire.gateway import Gateway
@@ -22,8 +22,12 @@ from toolwire.stores import Stores
 KEYS = {"a-key-of-alice": Principal("alice"), "a-key-of-bob": Principal("bob")}
 
 
+# Clients look at their tasks without a pause.
+QUICK = Limits(task_poll=0.05)
+
+
 def writer() -> Server:
-    server = Server("writer")
+    server = Server("writer", limits=QUICK)
 
     @server.tool
     async def text(count: int, ending: str = "") -> str:
@@ -45,6 +49,7 @@ def front(remote: bool, shape: Shape, **options: Any) -> Server:
 
 
 def front_of(back: Server, remote: bool, shape: Shape, **options: Any) -> Server:
+    options = {"limits": QUICK, **options}
     if not remote:
         return Server("front", **options).mount(back, "b", shape=shape)
     gateway = Gateway("front", **options)
@@ -271,7 +276,7 @@ async def test_budget_holds_for_an_error_that_a_handler_raises(remote: bool) -> 
 
 
 def failing() -> Server:
-    back = Server("back")
+    back = Server("back", limits=QUICK)
 
     @back.tool
     async def fail(count: int) -> str:

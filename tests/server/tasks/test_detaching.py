@@ -22,7 +22,7 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN
 
-from toolwire import Context, Server, SyncContext, testing
+from toolwire import Context, Limits, Server, SyncContext, testing
 from toolwire.client import Accept
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
@@ -30,7 +30,7 @@ from toolwire.server.tasks.manager import TaskManager
 
 
 def make_server(ended: list[str]) -> Server:
-    server = Server("s")
+    server = Server("s", limits=Limits(task_poll=0.05))
 
     async def ask(ctx: Context) -> str:
         answered = str((await ctx.elicit("Name?", str)).data)

@@ -70,7 +70,7 @@ async def open_two(address: str) -> AsyncIterator[tuple[Stores, Stores]]:
 
 
 def make_office(**options: Any) -> Server:
-    server = Server("office", tasks=True, **options)
+    server = Server("office", tasks=True, **{"limits": Limits(task_poll=0.05), **options})
 
     @server.tool
     async def submit(ctx: Context, heartbeat: float | None = None) -> str:
@@ -265,7 +265,7 @@ async def test_one_process_works_on_a_task_once() -> None:
 @pytest.mark.covers("FLT-42")
 async def test_silent_worker_fails_its_task(address: str) -> None:
     """The worker is lost, and the two processes of the server live on."""
-    limits = Limits(task_lease=0.6)
+    limits = Limits(task_lease=0.6, task_poll=0.05)
     async with open_two(address) as (stores, worker_stores):
         server, second = make_office(stores=stores, limits=limits), make_office(stores=worker_stores, limits=limits)
         tasks = Tasks(worker_stores, server="office")
@@ -513,7 +513,7 @@ async def test_damaged_record_costs_its_own_task_alone(
 
 @pytest.mark.parametrize("kind", ["wrong type", "not UTF-8"])
 async def test_watcher_ends_damaged_task_of_a_silent_worker(kind: str, address: str) -> None:
-    limits = Limits(task_lease=0.6)
+    limits = Limits(task_lease=0.6, task_poll=0.05)
     async with open_two(address) as (stores, worker_stores):
         server, tasks = make_office(stores=stores, limits=limits), Tasks(worker_stores, server="office")
         async with Client(server) as client:
