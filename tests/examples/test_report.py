@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolwire import Client, Server, testing
+from toolwire.client import tasks
 
 ARGUMENTS = {"group_by": "country", "column": "price"}
 LINES = [{"value": "IT", "rows": 1, "total": 4.0}, {"value": "NO", "rows": 3, "total": 6.5}]
@@ -65,7 +66,10 @@ async def test_a_task_that_is_given_up(module: ModuleType, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_files_that_cannot_be_read(server: Server, tmp_path: Path, answer: bool) -> None:
+async def test_files_that_cannot_be_read(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    monkeypatch.setattr(tasks, "poll_seconds", lambda milliseconds: 0.01)
     (tmp_path / "broken.csv").write_text("country,price\nNO,much\n", encoding="utf-8")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     async with Client(server, elicit=lambda message, params: {"value": answer}) as client:

@@ -14,7 +14,7 @@ import pytest
 from tests.http1.raw_http import certificate
 from tests.redis_server import RedisServer, ask, free_port, packed, replica_of, running, sentinel_of, until_refused
 
-from toolwire.stores import StoreFailed
+from toolwire.stores import StoreFailed, redis_bus
 from toolwire.stores.redis import RedisStores
 from toolwire.testing.stores import Recorder
 
@@ -199,7 +199,10 @@ async def test_a_failover_by_readonly_is_followed_to_the_new_primary(
     stores.close()
 
 
-async def test_a_failover_is_noticed_where_nothing_is_asked_for(primary: RedisServer, replica: RedisServer) -> None:
+async def test_a_failover_is_noticed_where_nothing_is_asked_for(
+    primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_bus, "LISTEN_SECONDS", 0.3)
     stores = RedisStores(f"redis://127.0.0.1:{primary.port},127.0.0.1:{replica.port}/0", timeout=PATIENT)
     lost = asyncio.Event()
     stores.bus.subscribe("t", lambda data: None, on_lost=lost.set)

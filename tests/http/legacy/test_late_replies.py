@@ -73,7 +73,9 @@ async def gate() -> Gate:
 
 
 @pytest.fixture
-async def replicas(outage: Outage, gate: Gate) -> AsyncIterator[tuple[SessionClient, SessionClient]]:
+async def replicas(
+    outage: Outage, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[SessionClient, SessionClient]]:
     """One session at two processes that share their stores: a client of the first, and one of the second."""
     kv, bus = FailingKV(), FailingBus()
     kv.outage = bus.outage = outage
@@ -83,6 +85,8 @@ async def replicas(outage: Outage, gate: Gate) -> AsyncIterator[tuple[SessionCli
         # The second process listens from its first request on.
         await second.initialize()
         yield first, first.at(apps[1])
+        # At the end, second copies are given up soon.
+        monkeypatch.setattr(late_replies, "CONFIRM_SECONDS", 0.01)
 
 
 async def ask(client: SessionClient, other: SessionClient, revision: str) -> tuple[Any, Any]:
