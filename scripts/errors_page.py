@@ -13,6 +13,7 @@ warning, and of a log line. A text that only passes on another one, such as `str
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 from collections import defaultdict
@@ -274,7 +275,12 @@ def _trees() -> dict[str, ast.Module]:
     """Parse every module of the package."""
     # The templates of new projects lie in folders that are not packages.
     paths = [path for path in sorted(SOURCE.rglob("*.py")) if (path.parent / "__init__.py").is_file()]
-    return {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    # Otherwise the collector looks through all nodes again and again while they become more.
+    gc.disable()
+    try:
+        return {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    finally:
+        gc.enable()
 
 
 @cache
