@@ -13,6 +13,7 @@ from tests.client.test_rounds import question, required
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import Elicitation, InvalidResponse, Pins
+from toolwire.client import tasks as client_tasks
 from toolwire.client.middleware import ClientContext
 from toolwire.errors import Timeout
 from toolwire.protocol import types as t
@@ -571,8 +572,9 @@ async def test_call_does_not_wait_for_the_cancellation_of_its_task() -> None:
     ids=str,
 )
 async def test_task_has_the_limit_that_the_program_set_or_ten_minutes(
-    of_client: dict[str, float], of_call: dict[str, float], seconds: float
+    monkeypatch: pytest.MonkeyPatch, of_client: dict[str, float], of_call: dict[str, float], seconds: float
 ) -> None:
+    monkeypatch.setattr(client_tasks, "poll_seconds", lambda milliseconds: 0.001)
     taken = 0.0
 
     async def poll(request: Any, outlet: Any) -> Any:
