@@ -168,11 +168,11 @@ async def test_tools_for_clients_that_can_be_asked_are_listed(front: str) -> Non
             result.tools = []
         return result
 
-    async with (
-        gateway_before(server, "memory", "2025-11-25") as gateway,
-        testing.connect(gateway, revision=front) as (client, _),
-    ):
-        assert [tool.name for tool in await client.list_tools()] == ["b_plain"]
+    async with gateway_before(server, "memory", "2025-11-25") as gateway:
+        async with testing.connect(gateway, revision=front, elicit=lambda message, params: {}) as (client, _):
+            assert [tool.name for tool in await client.list_tools()] == ["b_plain"]
+        async with testing.connect(gateway, revision=front) as (client, _):
+            assert await client.list_tools() == []
 
 
 @cases("near", OVER)

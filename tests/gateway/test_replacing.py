@@ -89,6 +89,7 @@ async def test_the_old_server_is_offered_until_the_new_one_is_there() -> None:
     target = Away(one("new", "who"))
     gateway = Gateway("front", strict=True).add("b", one("old", "who"))
     async with testing.connect(gateway) as (client, _):
+        await client.list_tools()  # The next list waits for nothing.
         replacing = asyncio.ensure_future(gateway.replace("b", target))
         await until(lambda: len(gateway.catalog.family()) == 2)
         assert [tool.name for tool in await client.list_tools()] == ["b_who"]

@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.gateway.test_conversation import OVER, clients, names, next_change, until_listed
+from tests.gateway.test_conversation import LEGACY, OVER, clients, names, next_change, until_listed
 from tests.interop import peers
 from tests.interop.test_foreign_http_servers import free_port, package, running
 
+from toolwire import Client
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ProtocolError
 
@@ -87,9 +88,34 @@ async def test_updates_that_a_client_switched_on_reach_it(transport: str, over: 
 async def _everything(command: list[str], transport: str, gateway: Gateway) -> AsyncIterator[Any]:
     if transport == "stdio":
         gateway.add("b", command)
-        yield
+        yield command
         return
     port = free_port()
     async with running(command, port, {"PORT": str(port)}):
-        gateway.add("b", f"http://127.0.0.1:{port}/mcp")
-        yield
+        url = f"http://127.0.0.1:{port}/mcp"
+        gateway.add("b", url)
+        yield url
+
+
+@pytest.mark.parametrize("front", ["2026-07-28", LEGACY])
+@pytest.mark.parametrize("transport", ["stdio", "streamableHttp"])
+async def test_clients_see_the_tools_that_server_everything_has_for_them(transport: str, front: str) -> None:
+    declared: list[dict[str, Any]] = [
+        {},
+        {"elicit": lambda message, params: {}},
+        {"sample": lambda params: "It is.", "roots": ["file:///work"]},
+        {"elicit": lambda message, params: {}, "sample": lambda params: "It is.", "roots": ["file:///work"]},
+    ]
+    command = [str(peers.needed_node()), package("server-everything"), transport]
+    gateway = Gateway("front")
+    async with _everything(command, transport, gateway) as direct, Client(gateway, revision=front):
+        numbers = set()
+        for options in declared:
+            async with Client(direct, revision=LEGACY, **options) as client:
+                expected = await names(client)
+            async with Client(gateway, revision=front, **options) as client, asyncio.timeout(60):
+                # On a busy machine, a process that reads the lists comes late.
+                while {name.removeprefix("b_") for name in await names(client)} != expected:
+                    await asyncio.sleep(0.2)
+            numbers.add(len(expected))
+        assert len(numbers) > 1

@@ -270,6 +270,10 @@ class RelayConnection(ClientConnection):
             self._may_ask_first = True
             self._question_came.clear()
 
+    def describe(self, capabilities: Mapping[str, Any]) -> Raw:
+        """Return `_meta` of a request to a modern server that declares these capabilities."""
+        return Raw(t.encode({**self._identity, t.CLIENT_CAPABILITIES_KEY: dict(capabilities)}))
+
     def next_id(self) -> RequestId:
         """Return the id of the next request. It is also its progress token."""
         return self.session.peer.next_id()

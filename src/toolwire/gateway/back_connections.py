@@ -171,6 +171,13 @@ class PooledConnection(RelayConnection):
         raise ProtocolError(METHOD_NOT_FOUND, text)
 
 
+class ListConnection(RelayConnection):
+    """A connection on which lists are read as another client would get them. Nobody answers questions of the server."""
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+        raise ProtocolError(METHOD_NOT_FOUND, f"Only lists are read here, so that {request.method[:200]} has no answer")
+
+
 class _Lane:
     """The connection of one conversation, and when it was used last."""
 
@@ -418,6 +425,17 @@ class BackConnections:
             if connection is None or not self.lost(failure, connection, for_sure=True):
                 raise failure from None
             # Another address is used from now on.
+
+    async def open_beside(self, capabilities: Mapping[str, Any]) -> RelayConnection:
+        """Open a connection to a legacy server that declares these capabilities, until `close_beside`."""
+        shared = await self.shared_connection()
+        opener = self._opener(capabilities, _ignore, revision=shared.revision)
+        opener.make_connection = ListConnection
+        return cast("RelayConnection", await opener.open())
+
+    def close_beside(self, connection: RelayConnection) -> None:
+        """Close such a connection, without waiting: the end of a process may take a while."""
+        self._end(connection.close())
 
     async def signed(self, owner: str, target: Target) -> RelayConnection:
         """Return the connection with one owner's credential, over which all calls of a modern server go."""

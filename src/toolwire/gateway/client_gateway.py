@@ -194,6 +194,10 @@ class _Member(Upstream):
         if method != UPDATED:
             self.lists.follower.note_announcement()
 
+    @property
+    def lists_may_vary(self) -> bool:
+        return False  # The connection declares what the client can do.
+
     def find_sender(self, call: Call) -> None:
         """Return nothing: the requests are those of the client itself."""
 
@@ -211,6 +215,10 @@ class _MemberLists(SharedLists):
 
     def __init__(self, owner: ListsOwner, settings: FollowSettings) -> None:
         super().__init__(owner, structs.replace(settings, is_pinned=True, waits=True))
+
+    @property
+    def _may_vary(self) -> bool:
+        return False  # The connection declares what the client can do.
 
     def check_connection(self, connection: ClientConnection) -> None:
         """Take every server: its restrictions hold for the client, which is its only caller."""

@@ -33,7 +33,7 @@ from toolwire.protocol.errors import ProtocolError, ToolwireError, Unreachable
 from toolwire.server.access import client_key
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Mount
-from toolwire.server.components.restriction import Audience
+from toolwire.server.components.restriction import Audience, ListClient
 from toolwire.server.server import Server
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.session import Session
@@ -50,9 +50,9 @@ MAX_BYTES_OF_CALLER: Final = 16 * 1024 * 1024
 
 
 class ListOverlay(Server):
-    """The components of one client session, where its lists differ from the shared ones."""
+    """The components in lists that differ from the shared ones, for some clients."""
 
-    def __init__(self, name: str, lists: RemoteLists, is_for: Callable[[Hashable], bool]) -> None:
+    def __init__(self, name: str, lists: RemoteLists, is_for: Callable[[ListClient], bool]) -> None:
         super().__init__(name)
         self.lists = lists
         self.catalog.audience = Audience(clients=is_for)
@@ -214,7 +214,7 @@ class Conversations:
         self._server = server
         self._by_client: dict[Hashable, ClientConversation] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._shared = Audience(clients=self._sees_shared)
+        self._shared = Audience(clients=self.sees_shared)
 
     def __len__(self) -> int:
         return len(self._by_client)
@@ -222,9 +222,15 @@ class Conversations:
     def __iter__(self) -> Iterator[ClientConversation]:
         return iter(tuple(self._by_client.values()))
 
-    def _sees_shared(self, client: Hashable) -> bool:
-        known = self._by_client.get(client)
+    def sees_shared(self, client: ListClient) -> bool:
+        """Return whether a client has no lists of its own."""
+        known = self._by_client.get(client.session)
         return known is None or known.overlay is None
+
+    @property
+    def shared_audience(self) -> Audience | None:
+        """The clients without lists of their own; None where these are all clients."""
+        return self._shared if any(each.overlay is not None for each in self) else None
 
     def find(self, call: Call) -> ClientConversation | None:
         """Return the conversation of a call; None where it has neither subscriptions nor lists of its own."""
@@ -340,14 +346,13 @@ class Conversations:
         before, conversation.overlay, conversation.digest = conversation.overlay, None, digest
         if lists is not None:
             client = conversation.key.client
-            overlay = ListOverlay(self._name, lists, lambda other: other == client)
+            overlay = ListOverlay(self._name, lists, lambda other: other.session == client)
             conversation.overlay = overlay
             self._server.fill_overlay(overlay)
             catalog.mount(Mount("", overlay.catalog))
         if before is not None:
             catalog.unmount(before.catalog)
-        is_overlaid = any(each.overlay is not None for each in self)
-        self._server.hide_shared(self._shared if is_overlaid else None)
+        self._server.hide_shared(self.shared_audience)
 
     async def _tell(self, conversation: ClientConversation, families: Iterable[str]) -> None:
         """Tell the other processes of the gateway, and then the client, that the lists of a session changed."""

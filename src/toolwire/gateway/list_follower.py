@@ -202,6 +202,11 @@ class ListFollower:
         """Seconds that a list waits for a reading."""
         return self.settings.patience
 
+    @property
+    def seconds_until_reading(self) -> float:
+        """Seconds that the next reading has to wait: large lists that change all the time are read seldom."""
+        return self._pace.seconds_until_next(asyncio.get_running_loop().time())
+
     # --- beginning and end ---
 
     def start(self) -> None:

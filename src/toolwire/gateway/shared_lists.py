@@ -15,6 +15,7 @@ from toolwire.client.relay import RelayConnection
 from toolwire.gateway.availability import Availability
 from toolwire.gateway.back_connections import BackConnections, Conversation
 from toolwire.gateway.back_health import UpstreamGuard
+from toolwire.gateway.capability_lists import CapabilityLists
 from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.hosts import Hosts
 from toolwire.gateway.list_follower import FollowSettings, ListFollower
@@ -77,6 +78,8 @@ class SharedLists:
         self.follower: ListFollower = ListFollower(self, settings)
         self.conversations: Conversations = Conversations(self)
         """The lists and subscriptions of single client sessions."""
+        self.capability_lists: CapabilityLists = CapabilityLists(self, settings.timeout)
+        """The lists for clients that declare less than the gateway can carry."""
         self.is_circular: bool = False
         """Whether the lists lead back to the servers that mount the upstream."""
 
@@ -105,11 +108,13 @@ class SharedLists:
         """Follow the lists no more."""
         await self.follower.stop()
         await self.conversations.close()
+        await self.capability_lists.close()
 
     def retire(self) -> None:
         """Forget the lists of client sessions, and follow the shared ones no more."""
         for conversation in self.conversations:
             self.conversations.end(conversation.key.client)
+        self.capability_lists.forget()
         self.follower.cancel()
 
     async def settle(self) -> None:
@@ -218,7 +223,22 @@ class SharedLists:
             waited = self.conversations.freshen(call)
             if waited is not None:
                 return waited
-        return self.follower.freshen()
+        waiting, current = self.follower.freshen(), CURRENT.get(None)
+        if current is None or not self._may_vary:
+            return waiting
+        return self.capability_lists.freshen(current) if waiting is None else self._freshen_both(waiting, current)
+
+    async def _freshen_both(self, waiting: Awaitable[None], call: Call) -> None:
+        await waiting
+        again = self.capability_lists.freshen(call)
+        if again is not None:
+            await again
+
+    @property
+    def _may_vary(self) -> bool:
+        """Return whether the shared lists are those for a client that can do everything: not those of a legacy pool."""
+        connection = self.known_connection
+        return not self.back_connections.is_shared or (connection is not None and connection.modern)
 
     async def _freshen_after_call(self) -> None:
         """Wait a moment for the announcement of a change that a call made: it comes on another stream."""
@@ -231,7 +251,8 @@ class SharedLists:
         """Read the lists for a call of a tool that is not listed; None where that tells nothing new."""
         if not self.is_ready:
             return None
-        return self.conversations.look_again(call) or self.follower.look_again()
+        waited = self.conversations.look_again(call) or self.capability_lists.look_again(call)
+        return waited or self.follower.look_again()
 
     def watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
         """Follow the resources that clients are subscribed to now; return what the client of new ones waits for."""
@@ -338,9 +359,9 @@ class SharedLists:
         components.settle_addresses(self._all_lists())
         changed = components.fill(catalog, lists)
         self.conversations.compare_all()
-        for each in self.conversations:
-            if each.overlay is not None and (components.uris.generation != generation or changed):
-                components.fill_overlay(each.overlay.catalog, each.overlay.lists)
+        if components.uris.generation != generation or changed:
+            for each in self._overlays():
+                components.fill_overlay(each.catalog, each.lists)
         if not (catalog.is_read or self.is_circular or lists.is_partial):
             catalog.is_read = True
             changed = list(dict.fromkeys((*changed, "tools")))  # Pins approve the first list, also an empty one.
@@ -360,8 +381,12 @@ class SharedLists:
         shared = () if self.follower.lists is None else (self.follower.lists,)
         return (*shared, *self._overlaid_lists())
 
+    def _overlays(self) -> list[ListOverlay]:
+        own = (each.overlay for each in self.conversations if each.overlay is not None)
+        return [*own, *self.capability_lists.overlays]
+
     def _overlaid_lists(self) -> list[RemoteLists]:
-        return [each.overlay.lists for each in self.conversations if each.overlay is not None]
+        return [each.lists for each in self._overlays()]
 
     # --- the shared lists, as conversations have them ---
 
@@ -379,4 +404,4 @@ class SharedLists:
         self.components.fill_overlay(overlay.catalog, overlay.lists)
 
     def hide_shared(self, audience: Audience | None) -> None:
-        self.catalog.own_audience = audience
+        self.catalog.own_audience = self.capability_lists.narrow(audience)

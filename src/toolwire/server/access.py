@@ -27,6 +27,7 @@ from toolwire.server.components.restriction import (
     ANY_CLIENT,
     Audience,
     Effective,
+    ListClient,
     TagRule,
     VisibleTo,
     audience_of,
@@ -109,7 +110,7 @@ class Access:
         """Whether there may be restrictions. If it is False, a request is checked no further."""
         self._stale = False
         self._is_by_client = False
-        """Whether some client of a connection or session sees other components than the rest."""
+        """Whether some client sees other components than the rest."""
         self._audiences: tuple[AudienceOnWay, ...] = ()
         # The demands belong to one version of the catalogue.
         self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
@@ -212,7 +213,11 @@ class Access:
         upstream = found.owner.catalog.upstream_access
         further: Demand | None = None if upstream is None else upstream.demand(component)
         if further is not None:
-            audiences += (AudienceOnWay(each.audience, (*implied, *each.implied)) for each in further.audiences)
+            audiences += (
+                AudienceOnWay(each.audience, (*implied, *each.implied))
+                for each in further.audiences
+                if each.audience.clients is None  # Which lists a client gets is known from the lists that were read.
+            )
             readers += (AudienceOnWay(each.audience, (*implied, *each.implied)) for each in further.readers)
             scopes += ((needed, (*implied, *own)) for needed, own in further.scopes)
         return Demand(frozenset(audiences), tuple(scopes), frozenset(readers))
@@ -320,7 +325,9 @@ class Access:
             self._survey()
         if not self.active:
             return None
-        client = client_key(request, outlet) if self._is_by_client else ANY_CLIENT
+        client = ANY_CLIENT
+        if self._is_by_client:
+            client = ListClient(client_key(request, outlet), request.capabilities)
         if not _is_local(request, outlet):
             return self.view_of(request.principal, client)
         if not self._is_by_client:
@@ -328,10 +335,10 @@ class Access:
         lists = (each for each in self._audiences if each.audience.clients is None or each.audience.clients(client))
         return View(self, frozenset(lists))
 
-    def view_of(self, principal: Principal | None, client: Hashable = ANY_CLIENT) -> View:
+    def view_of(self, principal: Principal | None, client: ListClient = ANY_CLIENT) -> View:
         """Return the view of a principal; None stands for a caller that is not authenticated.
 
-        `client` is the connection or session of the caller, where that is known.
+        `client` is the client of the caller, where that is known.
         """
         if self._stale:
             self._survey()

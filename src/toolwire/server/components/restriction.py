@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -19,8 +19,17 @@ Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
 
 
-#: Stands for the clients of all connections and sessions, where a question is about a principal alone.
-ANY_CLIENT: Final = object()
+class ListClient(NamedTuple):
+    """The client of a request, as far as lists may differ between clients."""
+
+    session: Hashable
+    """The connection of a legacy client, or the id of its HTTP session; None for any other client."""
+    capabilities: Mapping[str, Any]
+    """The capabilities that it declares."""
+
+
+#: Stands for all clients, where a question is about a principal alone.
+ANY_CLIENT: Final = ListClient(object(), {})
 
 
 class Audience(Struct, frozen=True):
@@ -28,11 +37,11 @@ class Audience(Struct, frozen=True):
 
     scopes: frozenset[str] = frozenset()
     picks: Callable[[Principal], bool] | None = None
-    clients: Callable[[Hashable], bool] | None = None
-    """Picks connections and sessions, whatever principal they have. It says nothing of permissions."""
+    clients: Callable[[ListClient], bool] | None = None
+    """Picks clients, whatever principal they have. It says nothing of permissions."""
 
-    def admits(self, principal: Principal | None, scopes: frozenset[str], client: Hashable = ANY_CLIENT) -> bool:
-        """Return whether this caller, who has these scopes, is among them. `client` is its connection or session."""
+    def admits(self, principal: Principal | None, scopes: frozenset[str], client: ListClient = ANY_CLIENT) -> bool:
+        """Return whether this caller, who has these scopes and this client, is among them."""
         if self.clients is not None:
             return client is ANY_CLIENT or self.clients(client)
         if principal is None:

@@ -1,0 +1,260 @@
+"""Lists of a server that depend on what its clients declare, through a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from msgspec import UNSET
+from tests.cases import cases
+from tests.client.fake import FakeServer, text
+
+from toolwire import Client, Server
+from toolwire.gateway import Gateway, capability_lists
+from toolwire.gateway.capability_lists import relevant_capabilities
+from toolwire.protocol import types as t
+from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.policy import Policy
+from toolwire.server.shaping import Shape
+from toolwire.wire.session import Session
+
+LEGACY = "2025-11-25"
+ASKED: dict[str, dict[str, Any]] = {
+    "elicitation": {"elicit": lambda message, params: {}},
+    "sampling": {"sample": lambda params: "It is."},
+    "roots": {"roots": ["file:///work"]},
+}
+SETS: list[tuple[str, ...]] = [(), ("elicitation",), ("sampling", "roots"), ("elicitation", "sampling", "roots")]
+
+
+def tool(name: str) -> t.Tool:
+    return t.Tool(name=name, input_schema={"type": "object"})
+
+
+class Choosing(FakeServer):
+    """A server that lists one tool for each capability of its client, as server-everything does."""
+
+    def __init__(self, era: str, *, varies: bool = True) -> None:
+        super().__init__(
+            {"tools/list": self.list_tools, "tools/call": self.call},
+            capabilities={"tools": {"listChanged": True}},
+            revisions=(MODERN,) if era == MODERN else (LEGACY,),
+        )
+        self.varies = varies
+        self.added: list[str] = []
+        self.asked: list[Mapping[str, Any]] = []
+        """The capabilities of the clients that asked for a list."""
+
+    def list_tools(self, request: Any, outlet: Any) -> t.ListToolsResult:
+        self.asked.append(request.capabilities)
+        own = [name for name in ASKED if name in request.capabilities] if self.varies else list(ASKED)
+        names = ["always", *own, *self.added]
+        if self.varies and not own:
+            names.append("plain")  # It stands in for those that ask.
+        return t.ListToolsResult(tools=[tool(name) for name in names], ttl_ms=3_600_000, cache_scope="private")
+
+    def call(self, request: Any, outlet: Any) -> t.CallToolResult:
+        return text(request.params.name)
+
+    def tell(self) -> None:
+        for session in self.sessions:
+            session.notify("notifications/tools/list_changed", UNSET)
+
+
+async def names(client: Client) -> set[str]:
+    return {each.name.removeprefix("b_") for each in await client.list_tools()}
+
+
+def declaring(*asked: str) -> dict[str, Any]:
+    return {name: value for each in asked for name, value in ASKED[each].items()}
+
+
+def wanted(asked: tuple[str, ...]) -> set[str]:
+    return {"always", *(asked or ("plain",))}
+
+
+@pytest.mark.covers("GW-6.26")
+@cases("front", [MODERN, LEGACY])
+@cases("era", [MODERN, LEGACY])
+@cases("hops", [1, 2])
+async def test_clients_get_the_tools_that_the_server_has_for_their_capabilities(
+    front: str, era: str, hops: int
+) -> None:
+    server = Choosing(era)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    if hops == 2:
+        gateway = Gateway("outer").add("in", gateway, prefix="")
+    async with Client(gateway, revision=front):
+        for _ in range(2):
+            for asked in SETS:
+                async with Client(gateway, revision=front, **declaring(*asked)) as client:
+                    assert await names(client) == wanted(asked), asked
+                    for name in wanted(asked):
+                        assert (await client.call_tool(f"b_{name}")).text == name
+
+
+@cases("era", [MODERN, LEGACY])
+async def test_lists_that_are_the_same_for_all_are_read_twice(era: str) -> None:
+    server = Choosing(era, varies=False)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with Client(gateway) as client, Client(gateway, **declaring("roots")) as other:
+        for each in (client, other, client, other):
+            assert await names(each) == {"always", *ASKED}
+        assert len(server.asked) == 2
+        assert {*server.asked[0]} >= set(ASKED) and not {*server.asked[1]} & set(ASKED)
+
+
+@cases("era", [MODERN, LEGACY])
+async def test_lists_of_each_set_are_read_once_for_all_its_clients(era: str) -> None:
+    server = Choosing(era)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with Client(gateway):
+        for _ in range(3):
+            for asked in SETS:
+                async with Client(gateway, **declaring(*asked)) as client:
+                    assert await names(client) == wanted(asked)
+    # Those that declare everything, those that declare nothing, and three sets between them.
+    assert len(server.asked) == 1 + len(SETS)
+
+
+async def test_connection_that_reads_lists_for_other_clients_is_closed() -> None:
+    server = Choosing(LEGACY)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with Client(gateway) as client:
+        assert await names(client) == wanted(())
+        assert len(server.sessions) == 2
+        async with asyncio.timeout(20):
+            while not server.sessions[1].over:
+                await asyncio.sleep(0)
+        assert gateway.backs["b"].connections == 1
+
+
+async def test_lists_of_each_set_change_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capability_lists, "LEGACY_SECONDS", 0.0)
+    server = Choosing(LEGACY)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with (
+        Client(gateway, revision=LEGACY) as bare,
+        Client(gateway, revision=LEGACY, **declaring("roots")) as rooted,
+        bare.listen(tools=True) as changes,
+    ):
+        assert await names(bare) == wanted(()) and await names(rooted) == {"always", "roots"}
+        server.added.append("late")
+        server.tell()
+        async with asyncio.timeout(20):
+            assert (await anext(aiter(changes))).kind == "tools"
+        assert await names(bare) == {*wanted(()), "late"}
+        assert await names(rooted) == {"always", "roots", "late"}
+        assert (await rooted.call_tool("b_late")).text == "late"
+
+
+async def test_call_of_an_unlisted_tool_reads_the_lists_of_its_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capability_lists, "UNLISTED_SECONDS", 0.0)
+    server = Choosing(MODERN)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with Client(gateway) as client:
+        assert await names(client) == wanted(())
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("b_late")
+        server.added.append("late")
+        assert (await client.call_tool("b_late")).text == "late"
+
+
+async def test_there_are_lists_for_a_bounded_number_of_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capability_lists, "MAX_SETS", 2)
+    server = Choosing(MODERN)
+    gateway = Gateway("front").add("b", cast("Server", server))
+    remote = cast(Any, gateway.catalog.mounts[0].catalog.owner)
+    async with (
+        Client(gateway) as bare,
+        Client(gateway, **declaring("roots")) as rooted,
+        Client(gateway, **declaring("sampling")) as sampling,
+    ):
+        assert await names(bare) == wanted(()) and await names(rooted) == {"always", "roots"}
+        # There is no room for a third one: it gets the shared lists.
+        assert await names(sampling) == {"always", *ASKED}
+        monkeypatch.setattr(capability_lists, "UNUSED_SECONDS", 0.0)
+        assert await names(sampling) == {"always", "sampling"}
+        assert len(remote.catalog.mounts) == 2
+    assert not remote.catalog.mounts
+
+
+async def test_rules_of_the_gateway_hold_for_the_tools_of_a_set() -> None:
+    server = Choosing(MODERN)
+    gateway = Gateway("front")
+    gateway.add("b", cast("Server", server), shape=Shape(deny=["plain"]), policy=Policy(mask=["alw.ys"]))
+    async with Client(gateway) as client:
+        assert await names(client) == {"always"}
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("b_plain")
+        assert "always" not in (await client.call_tool("b_always")).text
+
+
+async def test_server_that_fails_for_other_clients_shows_them_the_shared_lists() -> None:
+    class Failing(Choosing):
+        def list_tools(self, request: Any, outlet: Any) -> t.ListToolsResult:
+            if "roots" not in request.capabilities:
+                raise ProtocolError(-32603, "not for you")
+            return super().list_tools(request, outlet)
+
+    gateway = Gateway("front").add("b", cast("Server", Failing(MODERN)))
+    async with Client(gateway) as client:
+        assert await names(client) == {"always", *ASKED}
+
+
+async def test_session_with_lists_of_its_own_keeps_them() -> None:
+    server = Choosing(LEGACY)
+    grown: set[Session] = set()
+
+    def call(request: Any, outlet: Any) -> t.CallToolResult:
+        grown.add(outlet.connection)
+        outlet.connection.notify("notifications/tools/list_changed", UNSET)
+        return text("grown")
+
+    def list_tools(request: Any, outlet: Any) -> t.ListToolsResult:
+        listed = server.list_tools(request, outlet)
+        if outlet.connection in grown:
+            listed.tools.append(tool("extra"))
+        return listed
+
+    server.handlers.update({"tools/call": call, "tools/list": list_tools})
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with (
+        Client(gateway, revision=LEGACY) as one,
+        Client(gateway, revision=LEGACY) as other,
+        one.listen(tools=True) as changes,
+    ):
+        assert await names(one) == wanted(())
+        await one.call_tool("b_always")
+        async with asyncio.timeout(20):
+            await anext(aiter(changes))
+        assert await names(one) == {*wanted(()), "extra"}
+        assert await names(other) == wanted(())
+
+
+def test_sets_differ_only_in_what_lists_may_depend_on() -> None:
+    views = {UI_EXTENSION: {"mimeTypes": ["text/plain", APP_MIME_TYPE]}, "x/y": {"a": 1}}
+    declared = {
+        "elicitation": {},
+        "sampling": {"tools": {"a": 1}, "other": {}},
+        "roots": {"listChanged": True},
+        "extensions": views,
+        "experimental": {"z": 1},
+    }
+    assert relevant_capabilities(declared, {UI_EXTENSION}) == {
+        "elicitation": {"form": {}},
+        "sampling": {"tools": {}},
+        "roots": {},
+        "extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}},
+    }
+    assert relevant_capabilities(declared, {"x/y"})["extensions"] == {"x/y": {}}
+    for broken in (
+        {"elicitation": 7, "sampling": [], "roots": None, "extensions": 7},
+        {"extensions": {UI_EXTENSION: 7}},
+    ):
+        assert relevant_capabilities(broken, {UI_EXTENSION}) == {}
+    assert relevant_capabilities({"elicitation": {"url": {}}}, set()) == {"elicitation": {"url": {}}}
