@@ -150,7 +150,8 @@ class TaskPermissions:
             return rules.unknown_task()
         if missing := catalog.missing_for(task.tool):
             return rules.lacking_tool(f"the list of the server {' or '.join(map(repr, missing))} is missing")
-        if not task.is_own or task.tool in self._known:
+        # A list handler knows the tools of each caller.
+        if not task.is_own or task.tool in self._known or self.needs_list:
             return rules.unknown_task()
         return rules.lacking_tool("its tool is not known here")
 
