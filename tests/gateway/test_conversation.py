@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.cases import cases
+from tests.client.fake import FakeServer, text
 from tests.gateway import backs
 from tests.gateway.backs import behind, until
 from tests.gateway.test_sessions import client_of, replicas
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway, conversation, list_follower
 from toolwire.gateway.bridge import Bridge
 from toolwire.http1.asgi_pool import AsgiPool
@@ -27,6 +30,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import identity_of
 from toolwire.server.policy import Policy
 from toolwire.server.shaping import Shape, ToolPins, ToolShape
+from toolwire.wire.session import Session
 
 BACK = [sys.executable, str(Path(__file__).with_name("stateful_back.py"))]
 OVER = ("memory", "http")
@@ -89,6 +93,46 @@ async def test_tool_of_one_session_is_listed_and_called_in_that_session_only(ove
                 await anext(untold)
         assert {each.uri for each in await one.list_resources()} == {"note://shared", "note://extra"}
         assert {each.uri for each in await other.list_resources()} == {"note://shared"}
+
+
+class Announcing(FakeServer):
+    """A server of 2025-11-25 that adds a tool to a session, and announces what it adds for all in one session alone."""
+
+    def __init__(self) -> None:
+        handlers = {"tools/list": self.list, "tools/call": self.grow}
+        super().__init__(handlers, capabilities={"tools": {"listChanged": True}}, revisions=(LEGACY,))
+        self.common = ["grow"]
+        self.grown: set[Session] = set()
+
+    def list(self, request: Any, outlet: Any) -> t.ListToolsResult:
+        extra = ["extra"] if outlet.connection in self.grown else []
+        return t.ListToolsResult(
+            tools=[t.Tool(name=name, input_schema={"type": "object"}) for name in self.common + extra]
+        )
+
+    def grow(self, request: Any, outlet: Any) -> Any:
+        self.grown.add(outlet.connection)
+        self.announce(outlet.connection)
+        return text("grown")
+
+    def announce(self, session: Session) -> None:
+        session.notify("notifications/tools/list_changed", UNSET)
+
+
+@pytest.mark.covers("GW-6.20")
+@cases("over", OVER)
+async def test_tool_that_is_added_for_all_is_listed_beside_those_of_one_session(over: str) -> None:
+    server = Announcing()
+    gateway = Gateway("front").add("b", ServerTarget(server))  # type: ignore[arg-type]
+    async with clients(over, gateway) as make, make() as one, one.listen(tools=True) as changes:
+        await one.call_tool("b_grow")
+        await next_change(aiter(changes))
+        assert await names(one) == {"b_grow", "b_extra"}
+        server.common.append("common")
+        server.announce(server.sessions[0])  # The gateway reads the shared lists there.
+        async with asyncio.timeout(20):
+            while await names(one) != {"b_grow", "b_extra", "b_common"}:
+                await next_change(aiter(changes))
 
 
 @pytest.mark.covers("GW-6.20")

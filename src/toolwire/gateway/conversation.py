@@ -369,11 +369,16 @@ class Conversations:
             conversation.tell(Change(family))
 
     def compare_all(self) -> None:
-        """Drop the overlays that are the same as the shared lists now, which have changed."""
+        """Drop the overlays that are the same as the shared lists now, which have changed; read the others again."""
         for each in self:
             shared = self._server.find_shared_lists(each.key.credential)
-            if each.overlay is not None and shared is not None and each.digest == shared.digest():
+            if each.overlay is None or shared is None:
+                continue
+            if each.digest == shared.digest():
                 self._take_lists(each, each.overlay.lists)
+            else:
+                # What changed for all clients changed here, too, and not every server announces it in each session.
+                each.follower.read_again()
 
     # --- requests ---
 
