@@ -434,7 +434,10 @@ def test_a_state_is_bound_to_members_that_no_type_knows() -> None:
     assert request_digest("notes/ask", one) != request_digest("notes/ask", other)
 
 
-@cases(("asked", "pause"), [(0, 0.0), (500, 0.5), (-0.5, None), (True, None), ("1", None), (float("inf"), None)])
+@cases(
+    ("asked", "pause"),
+    [(0, 0.0), (500, 0.5), (-0.5, None), (True, None), ("1", None), (float("inf"), None), (10**400, None)],
+)
 def test_pause_before_answers_are_sent_again_is_what_the_server_names(asked: Any, pause: float | None) -> None:
     assert repeat_pause(ProtocolError(-32603, "later", {"retryAfterMs": asked})) == pause
 

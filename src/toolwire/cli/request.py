@@ -11,7 +11,13 @@ from toolwire import schemas
 from toolwire.cli import answers, key_values, keyboard, questions, screen, targets
 from toolwire.cli.errors import UsageError
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, NotSupported, ProtocolError, ToolwireError
+from toolwire.protocol.errors import (
+    MISSING_CLIENT_CAPABILITY,
+    NotSupported,
+    ProtocolError,
+    ToolwireError,
+    find_data_member,
+)
 from toolwire.schemas.wording import nearest
 
 if TYPE_CHECKING:
@@ -135,7 +141,7 @@ def _explained(error: ToolwireError) -> ToolwireError:
     """Add advice to the error of a server that needs an extension, or asks a question nobody can answer."""
     if not isinstance(error, ProtocolError) or error.code != MISSING_CLIENT_CAPABILITY:
         return error
-    needed = _extensions_in(error.data)
+    needed = _extensions_in(error)
     if needed:
         return ToolwireError(f"{error.message}: declare it with --extension {' --extension '.join(needed)}")
     return ToolwireError(
@@ -144,8 +150,7 @@ def _explained(error: ToolwireError) -> ToolwireError:
     )
 
 
-def _extensions_in(data: Any) -> list[str]:
+def _extensions_in(error: ProtocolError) -> list[str]:
     """List the extensions that an error of a server says the client has to declare."""
-    for member in ("requiredCapabilities", "extensions"):
-        data = data.get(member) if isinstance(data, dict) else None
-    return [name for name in data if isinstance(name, str)][:_NAMES] if isinstance(data, dict) else []
+    extensions = (find_data_member(error, "requiredCapabilities", dict) or {}).get("extensions")
+    return list(extensions)[:_NAMES] if isinstance(extensions, dict) else []

@@ -62,6 +62,7 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ToolwireError,
     TransportError,
+    find_data_member,
 )
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
 from toolwire.util.numbers import TIMEOUT, check_number
@@ -663,8 +664,8 @@ class Client(Extending):
             if meant is not None and meant != name and "did you mean" not in error.message:
                 return ProtocolError(error.code, f"{error.message}; did you mean {meant!r}?", error.data)
         if error.code == MISSING_CLIENT_CAPABILITY:
-            needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
-            options = [f"{_OPTIONS[each]}=" for each in needed or () if each in _OPTIONS]
+            needed = find_data_member(error, "requiredCapabilities", dict) or {}
+            options = [f"{option}=" for capability, option in _OPTIONS.items() if capability in needed]
             if options:
                 return ProtocolError(error.code, f"{error.message}: give Client {' and '.join(options)}", error.data)
         return error

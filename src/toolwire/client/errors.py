@@ -11,6 +11,7 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ResourceNotFound,
     ToolwireError,
+    find_data_member,
 )
 
 __all__ = [
@@ -30,7 +31,7 @@ def is_resource_not_found(error: ProtocolError) -> bool:
     2026-07-28 server/resources: -32602 that names the URI, and -32002 from older servers (RES-3).
     """
     if error.code == INVALID_PARAMS:
-        return isinstance(error.data, dict) and isinstance(error.data.get("uri"), str)
+        return find_data_member(error, "uri", str) is not None
     return error.code == RESOURCE_NOT_FOUND
 
 

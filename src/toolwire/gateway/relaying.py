@@ -86,6 +86,7 @@ from toolwire.protocol.errors import (
     Unauthorized,
     Unreachable,
     UrlRequired,
+    find_data_member,
 )
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
@@ -1008,10 +1009,10 @@ _TASK: Final = Raw(b'"task"')
 
 def _needs_task(error: ProtocolError) -> bool:
     """Return whether a modern server refused a call because it has to be a task (TSK-4)."""
-    required = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
-    if error.code != MISSING_CLIENT_CAPABILITY or not isinstance(required, dict):
+    if error.code != MISSING_CLIENT_CAPABILITY:
         return False
-    return t.has_capability(required, f"extensions.{t.TASKS_EXTENSION}")
+    required = find_data_member(error, "requiredCapabilities", dict)
+    return required is not None and t.has_capability(required, f"extensions.{t.TASKS_EXTENSION}")
 
 
 def _client_of(call: Call) -> Hashable:

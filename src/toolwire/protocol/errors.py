@@ -8,7 +8,7 @@ must be distinguishable).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from toolwire.base_errors import Timeout as Timeout
 from toolwire.base_errors import ToolwireError as ToolwireError
 from toolwire.base_errors import TransportError as TransportError
 from toolwire.base_errors import Unreachable as Unreachable
+
+T = TypeVar("T")
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -69,6 +71,12 @@ class ProtocolError(ToolwireError):
 
     def __str__(self) -> str:
         return f"{self.message} (code {self.code})"
+
+
+def find_data_member(error: ProtocolError, name: str, type_: type[T]) -> T | None:
+    """Return a member of an error's data; None where there is none of this type. Peers send data of any shape."""
+    value = error.data.get(name) if isinstance(error.data, dict) else None
+    return value if isinstance(value, type_) else None
 
 
 class ResourceNotFound(ProtocolError):

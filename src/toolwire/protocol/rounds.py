@@ -13,7 +13,7 @@ that are left are asked again, in a state with the same id and the same deadline
 from __future__ import annotations
 
 import hashlib
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, find_data_member
 from toolwire.protocol.open_codec import replace_members
 
 Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -108,10 +108,15 @@ def repeat_pause(error: ProtocolError) -> float | None:
 
     MRTR-7: a state works once. So a server that names a time has not used it, and a second copy cannot run twice.
     """
-    pause = error.data.get("retryAfterMs") if isinstance(error.data, dict) else None
-    if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause < math.inf:
+    return read_pause(find_data_member(error, "retryAfterMs", object))
+
+
+def read_pause(milliseconds: object) -> float | None:
+    """Return the seconds of a `retryAfterMs`; None for a value that is no time."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
         return None
-    return pause / 1000
+    # JSON has whole numbers that no float holds.
+    return milliseconds / 1000 if 0 <= milliseconds <= sys.float_info.max else None
 
 
 def used_state() -> ProtocolError:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from toolwire.client import Client
 from toolwire.content import ToolResult
 from toolwire.protocol.errors import ProtocolError, ToolFailed, ToolwireError
+from toolwire.protocol.rounds import read_pause, repeat_pause
 from toolwire.testing.connecting import connect
 
 _ERROR_ID: Final = re.compile(r"\(error id ([0-9a-f]+)\)")
@@ -37,21 +38,18 @@ async def outcome_of(call: Awaitable[Any]) -> Outcome:
     try:
         result = await call
     except ProtocolError as error:
-        data = error.data if isinstance(error.data, dict) else {}
-        return _failed(f"ProtocolError {error.code}", error.message, data.get("retryAfterMs"))
+        return _failed(f"ProtocolError {error.code}", error.message, repeat_pause(error))
     except ToolFailed as error:
         result = error.result
     except ToolwireError as error:
         return Outcome(type(error).__name__, str(error))
     if isinstance(result, ToolResult) and result.is_error:
-        return _failed("isError", result.text, result.meta.get("toolwire/retryAfterMs"))
+        return _failed("isError", result.text, read_pause(result.meta.get("toolwire/retryAfterMs")))
     return Outcome()
 
 
-def _failed(kind: str, text: str, milliseconds: Any) -> Outcome:
-    if not isinstance(milliseconds, int | float):
-        return Outcome(kind, text)
-    return Outcome("refused", text, milliseconds / 1000)
+def _failed(kind: str, text: str, retry_after: float | None) -> Outcome:
+    return Outcome(kind if retry_after is None else "refused", text, retry_after)
 
 
 # --- both sides of a failure ------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from toolwire.protocol.errors import (
     MISSING_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
     ProtocolError,
+    find_data_member,
 )
 from toolwire.protocol.lifecycle.terms import SUPPORTED, decoder, reason
 from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, is_modern
@@ -150,9 +151,7 @@ def is_modern_answer(outcome: Outcome) -> bool:
 
 
 def _supported_by(error: ProtocolError) -> list[str]:
-    data = error.data
-    supported = data.get("supported") if isinstance(data, dict) else None
-    return [one for one in supported if isinstance(one, str)] if isinstance(supported, list) else []
+    return [one for one in find_data_member(error, "supported", list) or () if isinstance(one, str)]
 
 
 def _no_common(theirs: Sequence[str]) -> str:
