@@ -133,6 +133,25 @@ async def test_connection_that_reads_lists_for_other_clients_is_closed() -> None
         assert gateway.backs["b"].connections == 1
 
 
+async def test_lists_that_come_late_are_told_as_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capability_lists, "ANNOUNCED_SECONDS", 0.01)
+    server, may_answer = Choosing(LEGACY), asyncio.Event()
+
+    async def list_tools(request: Any, outlet: Any) -> t.ListToolsResult:
+        if "roots" not in request.capabilities:
+            await may_answer.wait()
+        return server.list_tools(request, outlet)
+
+    server.handlers["tools/list"] = list_tools
+    gateway = Gateway("front").add("b", cast("Server", server))
+    async with Client(gateway, revision=LEGACY) as client, client.listen(tools=True) as changes:
+        assert await names(client) == {"always", *ASKED}
+        may_answer.set()
+        async with asyncio.timeout(20):
+            assert (await anext(aiter(changes))).kind == "tools"
+        assert await names(client) == wanted(())
+
+
 async def test_lists_of_each_set_change_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_lists, "LEGACY_SECONDS", 0.0)
     server = Choosing(LEGACY)

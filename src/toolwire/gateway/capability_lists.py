@@ -152,8 +152,7 @@ class CapabilityLists:
                 return None
         if not self._may_read(key, known, now):
             return None
-        longest = server.follower.patience if known is None else ANNOUNCED_SECONDS
-        return self._wait(self._begin(key, call.request.capabilities), longest)
+        return self._wait(self._begin(key, call.request.capabilities))
 
     def look_again(self, call: Call) -> Awaitable[Any] | None:
         """Read the lists of a client again that has other ones than the shared; None where that tells nothing new."""
@@ -163,8 +162,7 @@ class CapabilityLists:
         if known is None or known.overlay is None or now - known.read_at < seconds:
             return None
         known.version = None
-        reading = self._begin(self._key(call.request.capabilities), call.request.capabilities)
-        return self._wait(reading, ANNOUNCED_SECONDS)
+        return self._wait(self._begin(self._key(call.request.capabilities), call.request.capabilities))
 
     def _is_compared(self, version: float | None, now: float) -> bool:
         """Return whether the lists are the same for all clients, as far as that has to be known now."""
@@ -200,9 +198,9 @@ class CapabilityLists:
         connection = self._server.back_connections.shared.connection
         return connection is not None and connection.modern
 
-    async def _wait(self, reading: asyncio.Task[None], longest: float) -> None:
-        """Wait for a reading, for so many seconds at most. A late one is a change."""
-        await asyncio.wait({reading}, timeout=longest)
+    async def _wait(self, reading: asyncio.Task[None]) -> None:
+        """Wait for a reading, for as long as lists wait for one that was announced. A late one is a change."""
+        await asyncio.wait({reading}, timeout=ANNOUNCED_SECONDS)
         if not reading.done():
             reading.add_done_callback(self._announce)
 
