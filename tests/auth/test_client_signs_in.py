@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -10,13 +11,13 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.auth.stand_in import Reply, Request, Scene, Stage
+from tests.auth.stand_in import Handler, Reply, Request, Scene, Stage
 from tests.client.scripted_http import DISCOVERED, text
 
 from toolwire.auth import ClientCredentials, NeedsLogin, OAuth, SignInFailed
 from toolwire.auth.client.sign_in import SignIn
 from toolwire.client import Client
-from toolwire.protocol.errors import Timeout, Unauthorized
+from toolwire.protocol.errors import Timeout, Unauthorized, Unreachable
 from toolwire.testing import elapse
 
 
@@ -186,3 +187,67 @@ async def test_call_after_a_sign_in_was_given_up_begins_one_of_its_own() -> None
     may_end.set()
     assert await next_call
     assert len(begun) == 2
+
+
+def claims_of(request: Request) -> dict[str, Any]:
+    part = request.headers["dpop"].split(".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(f"{part}=="))
+    return claims
+
+
+def bind_tokens(scene: Scene) -> None:
+    """Let the authorization server bind tokens to keys."""
+    issue = scene.login.issue
+    scene.login.issue = lambda scope: {**issue(scope), "token_type": "DPoP"}  # type: ignore[method-assign]
+
+
+def redirect_to_slash(request: Request) -> Reply:
+    return Reply(307, headers={"location": f"{request.path}/"})
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_each_redirected_request_has_a_proof_of_its_own(scene: Scene, is_open: bool) -> None:
+    bind_tokens(scene)
+    routes, used = scene.server.routes, set[str]()
+    guarded = routes["/mcp"]
+
+    def checked(request: Request, then: Handler) -> Reply:
+        if "dpop" in request.headers:
+            claims = claims_of(request)
+            url = f"{scene.server.url}{request.path}"
+            if (claims["htm"], claims["htu"]) != (request.method, url) or claims["jti"] in used:
+                return scene.server.refuse(401, {"error": "invalid_dpop_proof"})
+            used.add(claims["jti"])
+        return then(request)
+
+    def moved(request: Request) -> Reply:
+        is_refused = not is_open and "dpop" not in request.headers
+        return guarded(request) if is_refused else checked(request, redirect_to_slash)
+
+    routes["/mcp"], routes["/mcp/"] = moved, lambda request: checked(request, guarded)
+    async with Client(scene.server.mcp, auth=OAuth(login=scene.person, dpop=True)) as client:
+        assert (await client.call_tool("anything")).text == "done"
+    assert scene.visits == 1
+    assert len(used) == (2 if is_open else 3)
+    *_, told = scene.server.asked("/mcp/")
+    assert json.loads(told.body)["method"] == "tools/call"
+
+
+async def test_redirects_and_refusals_without_end_ask_the_person_a_few_times(scene: Scene) -> None:
+    def refused(request: Request) -> Reply:
+        return scene.server.refuse(401, {})
+
+    def redirected_once_signed(request: Request) -> Reply:
+        return redirect_to_slash(request) if "authorization" in request.headers else refused(request)
+
+    for path in ("/mcp", "/mcp/", "/mcp//", "/mcp///"):
+        scene.server.routes[path] = redirected_once_signed
+    scene.server.routes["/mcp////"] = refused
+    with pytest.raises(Unreachable, match="a redirect to"):
+        await Client(scene.server.mcp, auth=OAuth(login=scene.person)).connect()
+    assert scene.visits == 1
+    assert len(scene.server.requests) <= 8
+    scene.server.routes["/mcp/"] = refused
+    with pytest.raises(Unauthorized):
+        await Client(scene.server.mcp, auth=OAuth(login=scene.person)).connect()
+    assert scene.visits <= 4

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from toolwire.auth.contract import Auth
-from toolwire.http1.pool import Pool
+from toolwire.http1.pool import MAX_REDIRECTS, Pool, redirect_of
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
@@ -87,13 +87,21 @@ class Endpoint:
         `clock` stands still while a person signs in: as long as `auth.person_time` says, or for the whole work of an
         `auth` without it.
         """
-        auth = self._auth
+        auth, url, redirects = self._auth, self.url, MAX_REDIRECTS
         while True:
             sent = {**self.headers, **headers} if self.headers else headers
-            if auth is not None:
+            if auth is None:
+                response = await self.pool.request(method, url, headers=sent, body=body)
+            else:
                 with self._signing_in(clock):
-                    sent = {**sent, **await auth.headers(method, self.url)}
-            response = await self.pool.request(method, self.url, headers=sent, body=body)
+                    sent = {**sent, **await auth.headers(method, url)}
+                response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
+                target = redirect_of(method, response)
+                if target is not None and redirects:
+                    # It is another request. The proof of the first one (RFC 9449) has the wrong URL and is spent.
+                    response.close()
+                    url, redirects = target, redirects - 1
+                    continue
             if response.url != self.url and 200 <= response.status < 300:
                 self._move(response.url)
             if self._on_response is not None:
@@ -105,9 +113,9 @@ class Endpoint:
             response.close()
             if auth is not None:
                 with self._signing_in(clock):
-                    if await auth.challenged(method, self.url, response.status, said):
+                    if await auth.challenged(method, url, response.status, said):
                         continue
-            raise _unauthorized(self.url, response.status, text, auth is not None)
+            raise _unauthorized(url, response.status, text, auth is not None)
 
     def _signing_in(self, clock: Pausable | None) -> AbstractContextManager[None]:
         person: PersonTime | None = getattr(self._auth, "person_time", None)
