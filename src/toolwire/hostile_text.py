@@ -9,12 +9,15 @@ Every gap in a pattern is bounded, so that the time grows with the text and not 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+
+from toolwire.protocol.open_codec import Wire
 
 # A text is searched in windows that overlap by more than any pattern is long. That a text is longer is a finding.
 _WINDOW: Final = 16 * 1024
@@ -260,13 +263,10 @@ def _distinct_texts(definition: Any) -> set[str]:
         part = waiting.pop()
         if isinstance(part, str):
             found.add(part)
-        elif isinstance(part, dict):
-            found.update(part)
-            waiting += part.values()
-        elif isinstance(part, (list, tuple)):
-            waiting += part
-        elif isinstance(part, Struct):
-            waiting += [getattr(part, field) for field in part.__struct_fields__]
+        else:
+            part = _readable(part)
+            found.update(_names(part))
+            waiting += [each for _, each in _members(part)]
     return {text for text in found if isinstance(text, str)}  # YAML has other keys, too.
 
 
@@ -275,18 +275,41 @@ def _places(definition: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), definition)]
     while waiting:
         place, part = waiting.pop()
-        inner: Iterable[tuple[str | int, Any]] = ()
         if isinstance(part, str):
             yield place, part
-        elif isinstance(part, dict):
-            yield from (((*place, name), name) for name in part if isinstance(name, str))
-            inner = part.items()
-        elif isinstance(part, (list, tuple)):
-            inner = enumerate(part)
-        elif isinstance(part, Struct):
-            fields = zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True)
-            inner = [(name, getattr(part, field)) for name, field in fields]
-        waiting += reversed([((*place, name), each) for name, each in inner])
+        else:
+            part = _readable(part)
+            yield from (((*place, name), name) for name in _names(part) if isinstance(name, str))
+            waiting += reversed([((*place, name), each) for name, each in _members(part)])
+
+
+def _members(part: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the parts of a value with their keys, indexes or wire names."""
+    if isinstance(part, dict):
+        return part.items()
+    if isinstance(part, (list, tuple)):
+        return enumerate(part)
+    if isinstance(part, Struct):
+        fields = zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True)
+        return [*((name, getattr(part, field)) for name, field in fields), *_unknown(part).items()]
+    return ()
+
+
+def _names(part: Any) -> Iterable[Any]:
+    """Return the keys of a value that its sender chose."""
+    if isinstance(part, Struct):
+        return _unknown(part)
+    return part if isinstance(part, dict) else ()
+
+
+def _unknown(part: Struct) -> dict[str, Any]:
+    """Return the members that a wire type does not know. A gateway passes them on, and a host may show them."""
+    return part.extra if isinstance(part, Wire) else {}
+
+
+def _readable(part: Any) -> Any:
+    """Return the value of JSON that was kept as it came, because Python cannot hold a number in it."""
+    return json.loads(bytes(part), parse_int=float) if isinstance(part, Raw) else part
 
 
 def _findings(text: str) -> Iterator[str]:

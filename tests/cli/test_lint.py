@@ -116,6 +116,13 @@ def test_hostile_text_is_found_in_every_member_of_a_tool(members: dict[str, Any]
     assert [(each.level, each.where) for each in found] == [("error", where)]
 
 
+def test_hostile_text_is_found_in_a_tool_for_views_alone() -> None:
+    """A host without views shows such a tool to its model."""
+    meta = {"ui": {"visibility": ["app"]}}
+    given = t.Tool("run", {"type": "object"}, description=ORDER, meta=meta)
+    assert rules(given) == {"hostile-text": "description"}
+
+
 @cases(
     "member",
     [

@@ -107,10 +107,15 @@ def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int
 
 
 def findings(tools: list[t.Tool], *, is_python: bool = False) -> list[LintFinding]:
-    """Return what a model, or its vendor, has trouble with, the worst first. Tools for views alone reach no model."""
-    tools = [tool for tool in tools if "model" in audiences(tool.meta)]
-    found = [*lint_rules.check(tools, is_python=is_python), *lint_vendors.check_all(tools)]
-    found += [finding for tool in tools for finding in lint_vendors.check(tool)]
+    """Return what a model, or its vendor, has trouble with, the worst first.
+
+    Of tools for views alone only the texts are checked: a host without views shows these tools to its model.
+    """
+    offered = [tool for tool in tools if "model" in audiences(tool.meta)]
+    found = [*lint_rules.check(offered, is_python=is_python), *lint_vendors.check_all(offered)]
+    found += [finding for tool in offered for finding in lint_vendors.check(tool)]
+    others = [tool for tool in tools if "model" not in audiences(tool.meta)]
+    found += [finding for tool in others for finding in lint_rules.check_texts(tool.name, tool)]
     return _sorted(found)
 
 
