@@ -67,6 +67,34 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
     assert "--env is for a server" in toolwire("install", url, "--client", "cursor", "--env", "A=b", "--yes").err
 
 
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("value", ["a${WORD}b", "${WORD:-x}", "$${WORD}", "${input:key}", "${", "$1$"])
+def test_value_that_the_client_would_expand_is_refused(
+    toolwire: Command, home: Path, server: Path, client: str, value: str
+) -> None:
+    done = toolwire("install", str(server), "--client", client, "--env", f"KEY={value}", "--yes")
+    if "${" in value:
+        assert (done.status, "--env KEY has '${'" in done.err) == (2, True), done
+        assert not list(home.rglob("*.json"))
+    else:
+        assert done.status == 0, done.err
+        path, member = FILES[client]
+        assert json.loads((home / path).read_text())[member]["shop"]["env"] == {"KEY": value}
+
+
+def test_path_and_url_that_the_client_would_expand_are_refused(toolwire: Command, home: Path, server: Path) -> None:
+    folder = server.parent.rename(home / "a ${WORD}")
+    for target in (
+        str(folder / "server.py"),
+        "npx -y ${WORD}",
+        "https://${WORD}.example/mcp",
+        "https://x.example/${A}",
+    ):
+        done = toolwire("install", target, "--client", "claude-code", "--name", "it", "--yes")
+        assert done.status == 2, (target, done)
+        assert not list(home.rglob("*.json"))
+
+
 @pytest.mark.parametrize("url", ["http://h.example/m\x1bcp", "http://h.example/m\ncp", "http://h.example:99999/"])
 @pytest.mark.parametrize("client", ["claude-desktop", "cursor"])
 def test_url_that_cannot_be_requested_is_not_entered(toolwire: Command, home: Path, client: str, url: str) -> None:

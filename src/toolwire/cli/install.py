@@ -130,9 +130,26 @@ def _entry(client: client_files.ClientFile, command: str | list[str], env: dict[
     if isinstance(command, str):
         if env:
             raise UsageError("--env is for a server that the client starts, not for a URL")
+        _check_plain("the URL", command, client)
         return client.remote(command)
+    for word in command:
+        _check_plain("the command", word, client)
+    for key, value in env.items():
+        _check_plain(f"--env {key}", value, client)
     entry: dict[str, Any] = {**client.kind, "command": command[0], "args": command[1:]}
     return {**entry, "env": env} if env else entry
+
+
+def _check_plain(where: str, text: str, client: client_files.ClientFile) -> None:
+    """Raise `UsageError` for a text that readers of the file would take for a variable.
+
+    Claude Code, VS Code and Cursor expand `${...}` and have no escape for it. Toolwire expands all entries.
+    """
+    if "${" in text:
+        raise UsageError(
+            f"{where} has '${{', which begins a variable in the file of {client.title} and cannot be escaped there, so "
+            "the server would get another text: use one without it"
+        )
 
 
 def _install(
