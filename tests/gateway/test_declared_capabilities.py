@@ -184,7 +184,7 @@ async def test_a_later_round_may_declare_less(far: str) -> None:
 @cases("back", DIALECTS)
 @cases("front", DIALECTS)
 async def test_an_undeclared_question_of_a_task_never_reaches_the_client(front: str, back: str, far: str) -> None:
-    server = Server("back", limits=Limits(task_window=0.0, task_poll=0.02))
+    server = Server("back", limits=Limits(task_window=0.0, task_poll=0.02, drain=0.1))
 
     @server.tool(task="required")
     async def sign(ctx: Context) -> str:
