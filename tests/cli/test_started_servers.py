@@ -148,7 +148,8 @@ with socket.create_server(("127.0.0.1", 0)) as listening:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
 def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Command, tmp_path: Path) -> None:
     script, pipe = tmp_path / "listens", tmp_path / "said"
-    script.write_text(LISTENS, encoding="utf-8")
+    # It ends with its input, so that nothing waits for it.
+    script.write_text(LISTENS.replace("threading.Event().wait()", "sys.stdin.read()"), encoding="utf-8")
     done = toolwire("list", f"{sys.executable} {script} {pipe}", "--timeout", "4")
     port = pipe.read_text(encoding="utf-8").split()[1]
     assert done.status == 3
