@@ -98,11 +98,19 @@ class CapabilityLists:
         self._pace = ListPace()
         self._readings: dict[bytes, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self._newest_key: tuple[Any, Any, Any, bytes] = (None, None, None, b"")
+        """The capabilities that were looked at last, the extensions that counted then, and their key."""
 
     # --- clients ---
 
     def _key(self, capabilities: Mapping[str, Any]) -> bytes:
-        return _encode(self._relevant(capabilities))
+        """Return a text that names the set of capabilities of a client. Each overlay asks for it in each request."""
+        known, offered, withheld, key = self._newest_key
+        now = self._server.catalog.upstream_capabilities, self._server.relay.withheld
+        if known is not capabilities or offered is not now[0] or withheld is not now[1]:
+            key = _encode(self._relevant(capabilities))
+            self._newest_key = (capabilities, *now, key)
+        return key
 
     def _relevant(self, capabilities: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of a client's capabilities that lists may depend on, in one form."""
