@@ -295,6 +295,55 @@ async def test_a_server_that_wants_more_time_than_there_is_is_not_asked_again(
     assert len(script.of("tools/call")) == 1
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("opening", ["server/discover", "initialize"])
+async def test_a_server_that_is_busy_at_the_first_request_is_waited_for(
+    opening: str, status: int, slept: list[float]
+) -> None:
+    later = ["20", "7"]
+    script = Script(
+        lambda request: Reply(status, {"retry-after": later.pop(0)}) if later and request.rpc == opening else None,
+        modern=opening == "server/discover",
+    )
+    async with script.client() as client:
+        assert (await client.call_tool("plain")).text == "ok"
+    assert [pause for pause in slept if pause > 1] == [20.0, 7.0]
+
+
+async def test_a_busy_server_of_2024_11_05_is_waited_for_when_it_opens_its_stream(slept: list[float]) -> None:
+    def answer(request: Request) -> Reply | None:
+        if request.method == "POST":
+            return Reply(405, {})
+        return Reply(503, {"retry-after": "20"}) if len(script.of("GET")) == 1 else Reply(404, {})
+
+    script = Script(answer)
+    with pytest.raises(Unreachable, match="status 405"):
+        await script.client().connect()
+    assert [pause for pause in slept if pause > 1] == [20.0]
+    assert len(script.of("GET")) == 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "timeout"), [({"retry-after": "20"}, 10), ({"retry-after": "31"}, None), ({}, None)]
+)
+async def test_a_server_that_cannot_be_waited_for_is_asked_once(
+    headers: dict[str, str], timeout: float | None, slept: list[float]
+) -> None:
+    script = Script(lambda request: Reply(503, headers))
+    with pytest.raises(Unreachable, match="status 503") as caught:
+        await script.client(timeout=timeout).connect()
+    assert (caught.value.retry_after is None) == (not headers)
+    assert len(script.requests) == 1
+    assert not slept
+
+
+async def test_a_server_that_is_always_busy_is_given_up(slept: list[float]) -> None:
+    script = Script(lambda request: Reply(429, {"retry-after": "0"}))
+    with pytest.raises(Unreachable, match="status 429"):
+        await script.client().connect()
+    assert len(script.requests) == 7
+
+
 @pytest.mark.parametrize("later", ["", "soon", "-1", "1.5", "²", "Sun, 01 Jan 2023 00:00:00 GMT"])
 async def test_a_time_that_is_over_or_none_is_a_short_one(later: str, slept: list[float]) -> None:
     failing = Failing(Reply(503, {"retry-after": later}))

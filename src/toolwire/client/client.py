@@ -246,7 +246,7 @@ class Client(Extending):
             NotificationHandlers() if self._members else self._handlers,
             on_message,
         )
-        self._connector = Connector(self._opener)
+        self._connector = Connector(self._opener, is_patient=True)
         self._cache: CacheView | None = None
         if cache is not False:
             self._cache = CacheView(Cache() if cache is True else cache, self._target.identity)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -62,12 +63,18 @@ READING: Final = frozenset(
 )
 
 
+#: What opens a connection.
+Opening: TypeAlias = Callable[[], Coroutine[Any, Any, ClientConnection]]
+
+
 class Connector:
     """The one connection of a client. However many tasks need it at once, it is opened, or opened again, once."""
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: Opener, *, is_patient: bool = False) -> None:
+        """`is_patient`: a server that is busy when the client connects is waited for."""
         self.connection: ClientConnection | None = None
         self._opener = opener
+        self._open_first = opener.open_when_free if is_patient else opener.open
         self._target = opener.target
         self._opening = SingleFlight[ClientConnection]()
         self._recovering = SingleFlight[ClientConnection]()
@@ -87,7 +94,10 @@ class Connector:
         connection = self.connection
         if connection is not None and not connection.ended:
             return connection
-        return _read_result(await self._opening.join(self._open))
+        return await self._opened(self._open_first)
+
+    async def _opened(self, opening: Opening) -> ClientConnection:
+        return _read_result(await self._opening.join(partial(self._open, opening)))
 
     async def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -131,11 +141,11 @@ class Connector:
             raise Unreachable(f"{self._target.label} did not come back in time")
         return _read_result(recovering)
 
-    async def _open(self) -> ClientConnection:
+    async def _open(self, opening: Opening) -> ClientConnection:
         before = self.connection
         if before is not None:
             await self._replace(before)
-        connection = await self._opener.open()
+        connection = await opening()
         if before is not None:
             # The definitions are valid until the tools are listed again.
             connection.tools = before.tools
@@ -183,7 +193,8 @@ class Connector:
                     raise
                 await asyncio.wait({connection.reader})
         log.warning("connected to %s again", self._target.label)
-        return await self.live()
+        # The recovery does the waiting.
+        return await self._opened(self._opener.open)
 
 
 def _read_result(task: asyncio.Task[ClientConnection]) -> ClientConnection:
@@ -222,8 +233,27 @@ class Opener(Struct, eq=False):
 
     async def open(self) -> ClientConnection:
         """Open a connection and agree on a revision."""
+        return await self._open_within(CallClock(self.timeout, self.call_time))
+
+    async def open_when_free(self) -> ClientConnection:
+        """Open a connection as `open` does. Wait for a busy server as long as it asks, within the same time limit."""
+        clock, backoff = CallClock(self.timeout, self.call_time), Backoff(ATTEMPTS)
+        while True:
+            try:
+                return await self._open_within(clock)
+            except Unreachable as error:
+                pause, left = backoff.next(), clock.left()
+                if error.retry_after is None or pause is None:
+                    raise
+                pause = pause_after(error, pause)
+                if pause > LONGEST_SECONDS or (left is not None and pause >= left):
+                    raise
+                log.info("%s is busy: %s", self.target.label, error)
+            await asyncio.sleep(pause)
+
+    async def _open_within(self, clock: CallClock) -> ClientConnection:
         try:
-            connection = await self._negotiated(CallClock(self.timeout, self.call_time))
+            connection = await self._negotiated(clock)
         except (TransportError, InvalidResponse) as error:
             self.target.explain(error)
             raise
@@ -266,7 +296,8 @@ class Opener(Struct, eq=False):
             return await self._attempt(self.pinned or LATEST_LEGACY, clock)
         except BaseException as error:
             self.target.verdict = before
-            if isinstance(error, TransportError):
+            # A server that is busy has said nothing about its kind.
+            if isinstance(error, TransportError) and error.retry_after is None:
                 raise refusal from None
             raise
 
