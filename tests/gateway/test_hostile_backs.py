@@ -401,6 +401,14 @@ async def test_a_server_that_fails_in_a_call(answer: Any, says: str) -> None:
         assert await client.call_tool("good_fine", returns=str) == "fine"
 
 
+async def test_a_server_that_wants_a_credential_is_named_in_the_words_of_programs_and_files() -> None:
+    gateway = pair(over_http([], server_discover=Reply(401, body=b"who")))
+    async with testing.connect(gateway) as (client, _):
+        await client.list_tools()
+        error = gateway.backs["bad"].error
+    assert error is not None and error.endswith("refused with status 401: who; give it credentials or headers")
+
+
 @cases("over", ["memory", "http"])
 async def test_a_refused_credential_is_reported_without_the_address_of_the_server(over: Any) -> None:
     answer = Reply(401, headers={"content-type": "text/plain"}, body=b"ask https://internal.example/login for a token")

@@ -26,7 +26,7 @@ from toolwire.gateway.upstream_lifecycle import UpstreamLifecycle
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
-from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
+from toolwire.protocol.errors import NotSupported, ToolwireError, Unauthorized, Unreachable
 from toolwire.server.access import client_key
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, Follower
@@ -186,7 +186,10 @@ class SharedLists:
         return self.availability.last_change != before
 
     def note_lost(self, error: ToolwireError) -> None:
-        self._away(str(error))
+        text = str(error)
+        if isinstance(error, Unauthorized) and text != error.message:
+            text = f"{error.message}; give it credentials or headers"  # A program and a file have both.
+        self._away(text)
 
     def watched_uris(self) -> list[str]:
         """Return the URIs, as the upstream has them, that clients are subscribed to outside of conversations."""
