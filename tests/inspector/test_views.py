@@ -261,7 +261,8 @@ async def test_a_person_decides(method: str, params: dict[str, Any], allowed: bo
             await view.noticed("refused", f"{method}: the user did not allow it")
 
 
-async def test_view_asks_no_more_after_refusals_in_a_row() -> None:
+async def test_view_asks_no_more_after_refusals_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module, "TEARDOWN_SECONDS", 0)
     async with inspected(shop()) as page:
         view = await open_view(page, "show")
         await view.initialize()
