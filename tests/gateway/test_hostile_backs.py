@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -32,6 +33,7 @@ from tests.server.tasks.talking import talk
 from tests.wireclient import modern_meta
 
 from toolwire import Client, Server, testing
+from toolwire.auth.errors import Refused
 from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Link, Target
@@ -409,13 +411,79 @@ async def test_a_server_that_wants_a_credential_is_named_in_the_words_of_program
     assert error is not None and error.endswith("refused with status 401: who; give it credentials or headers")
 
 
+QUOTED = "Token {} has expired, see redis.internal:6379 at 10.1.2.3 and https://internal.example/login"
+#: Credentials of the gateway, and what it sends of them.
+CREDENTIALS = {
+    "auth": ({"auth": "gateway-token"}, "authorization", ["gateway-token"]),
+    "header": ({"headers": {"x-key": "gateway-key"}}, "x-key", ["gateway-key"]),
+    "password": (
+        {"headers": {"authorization": "Basic dXA6Z2F0ZXdheS1wYXNz"}},
+        "authorization",
+        ["dXA6Z2F0ZXdheS1wYXNz", "gateway-pass"],
+    ),
+}
+
+
+def refusing(status: int, **options: Any) -> tuple[HttpTarget, list[str]]:
+    """Make a server that answers calls with this status, and quotes the credentials that it got."""
+    quoted: list[str] = []
+
+    def refuse(request: Request, count: int) -> Reply:
+        name = "x-key" if "x-key" in request.headers else "authorization"
+        credential = request.headers[name]
+        with suppress(ValueError):
+            credential += f" {base64.b64decode(credential.removeprefix('Basic '), validate=True).decode()}"
+        quoted.append(credential)
+        text = msgspec.json.encode({"error_description": QUOTED.format(credential)})
+        return Reply(status, headers=JSON, body=text)
+
+    return HttpTarget(URL, pool=over_http([], tools_call=refuse)._pool, **options), quoted
+
+
 @cases("over", ["memory", "http"])
-async def test_a_refused_credential_is_reported_without_the_address_of_the_server(over: Any) -> None:
-    answer = Reply(401, headers={"content-type": "text/plain"}, body=b"ask https://internal.example/login for a token")
-    async with testing.connect(pair(over_http([], tools_call=answer)), over=over) as (client, _):
+@cases("status", [401, 403])
+@cases("name", CREDENTIALS)
+async def test_text_of_a_refusal_stays_in_the_log_without_credentials(
+    over: Any, status: int, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, _, secrets = CREDENTIALS[name]
+    target, quoted = refusing(status, **options)
+    caplog.clear()
+    async with testing.connect(pair(target), over=over) as (client, _):
         text = (await client.call_tool("bad_run")).text
-    assert "The server 'bad' behind this one failed: it refused with status 401" in text
-    assert "://" not in text
+    assert text == (
+        f"The server 'bad' behind this one failed: it refused with status {status}; "
+        "an operator of the gateway finds the reason in its log, and gives it other credentials"
+    )
+    assert quoted and all(secret in quoted[-1] for secret in secrets)
+    log = "\n".join(record.getMessage() for record in caplog.records)
+    assert "has expired, see redis.internal:6379" in log
+    assert not [secret for secret in secrets if secret in log]
+
+
+class LostSignIn:
+    """A sign-in that its provider ends, with a text that has an address of its own."""
+
+    is_over = False
+
+    async def headers(self, method: str, url: str) -> dict[str, str]:
+        if self.is_over:
+            raise Refused("A refresh", "invalid_grant", "no such token at db.internal:5432")
+        return {"authorization": "Bearer gateway-token"}
+
+    async def challenged(self, method: str, url: str, status: int, headers: Any) -> bool:
+        return False
+
+
+async def test_text_of_a_failed_sign_in_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    sign_in = LostSignIn()
+    target = HttpTarget(URL, pool=over_http()._pool, auth=sign_in)
+    async with testing.connect(pair(target)) as (client, _):
+        assert (await client.call_tool("bad_run")).text == "ok"
+        sign_in.is_over = True
+        text = (await client.call_tool("bad_run")).text
+    assert "The server 'bad' behind this one failed: the gateway could not sign in" in text
+    assert "db.internal" not in text and "db.internal" in caplog.text
 
 
 @cases(

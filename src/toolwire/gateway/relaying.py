@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.auth.errors import NotConnected
+from toolwire.auth.errors import NeedsLogin, NotConnected, SignInFailed
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
@@ -116,6 +116,7 @@ LISTEN_SECONDS: Final = 5.0
 MAX_NOTIFYING: Final = 100
 
 _NOT_REACHED: Final = "it cannot be reached"
+_REMEDY: Final = "an operator of the gateway finds the reason in its log, and gives it other credentials"
 _STORE_FAILED: Final = (
     "The gateway cannot go on with this call now; the request may have been carried out. Try again later."
 )
@@ -927,8 +928,8 @@ class Relay:
     def failed(self, error: ToolwireError, call: Call) -> ToolError:
         """Return the error that names the server, and says whether the request may have been carried out.
 
-        It names no address, command or store. A client of the same process or terminal also sees why a connection
-        failed, and what a command wrote before it ended.
+        It names no address, command or store, and quotes no refusal of credentials. A client of the same process or
+        terminal also sees why a connection failed, and what a command wrote before it ended.
         """
         if isinstance(error, StoreFailed | StoreFull):
             log.error("%s: a call was given up, because the store of this gateway failed: %s", self.name, error)
@@ -936,6 +937,8 @@ class Relay:
         self.owner.record_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
         log.warning("%s: %s", self.name, text)
+        if isinstance(error, Unauthorized):
+            text = _refusal(error)
         if not isinstance(error, ProtocolError | TransportError):
             text = _ADDRESS.sub("it", text)
         elif isinstance(error, TransportError) and not call.outlet.is_local:
@@ -945,6 +948,15 @@ class Relay:
         elif isinstance(error, Unreachable):
             text = f"{text}; the request was not carried out"
         return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
+
+
+def _refusal(error: Unauthorized) -> str:
+    """Return what a caller may know of refused credentials: not what the server or its provider said."""
+    if error.status is not None:
+        return f"it refused with status {error.status}; {_REMEDY}"
+    if isinstance(error, SignInFailed | NeedsLogin):
+        return f"the gateway could not sign in; {_REMEDY}"
+    return error.message
 
 
 def members_of(raw: Raw) -> dict[str, Raw]:

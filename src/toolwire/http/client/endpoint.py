@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import base64
+import binascii
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeAlias
 
 import msgspec
@@ -15,11 +17,14 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.redaction import MASK
 from toolwire.wire.deadlines import Pausable, PersonTime
 from toolwire.wire.tapped_channel import Tap
 
 # The characters of an error text that are shown, and the bytes of an error page that are read.
 _SHOWN: Final = 200
+# Shorter values of headers are words that an error text may need, such as the name of a tenant.
+_SHORTEST_SECRET: Final = 6
 ERROR_BODY: Final = 64 * 1024
 # How many encoded headers of posts are kept, and how long they may be.
 _MANY_HEADS: Final = 256
@@ -64,6 +69,7 @@ class Endpoint:
         self._on_response = on_response
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
+        self._signed: Mapping[str, str] = {}
         self.heads: dict[Hashable, bytes] = {}
         """The encoded headers of posts that `pool.post` sends, by what they belong to."""
 
@@ -94,7 +100,8 @@ class Endpoint:
                 response = await self.pool.request(method, url, headers=sent, body=body)
             else:
                 with self._signing_in(clock):
-                    sent = {**sent, **await auth.headers(method, url)}
+                    self._signed = await auth.headers(method, url)
+                sent = {**sent, **self._signed}
                 response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
                 target = redirect_of(method, response)
                 if target is not None and redirects:
@@ -109,7 +116,7 @@ class Endpoint:
             if response.status not in (401, 403):
                 return response
             said = response.headers
-            text = await _text(response)
+            text = await _text(response, self.secrets)
             response.close()
             if auth is not None:
                 with self._signing_in(clock):
@@ -150,9 +157,14 @@ class Endpoint:
             self._move(response.url)
         if response.status not in (401, 403):
             return response
-        text = await _text(response)
+        text = await _text(response, self.secrets)
         response.close()
         raise _unauthorized(self.url, response.status, text, False)
+
+    @property
+    def secrets(self) -> set[str]:
+        """The credentials that requests carry, which no text of an error quotes."""
+        return {part for value in (*self.headers.values(), *self._signed.values()) for part in _secrets_in(value)}
 
     async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Pausable | None = None) -> None:
         """Post a message that gets no answer in the response; raise the error that keeps it from arriving."""
@@ -161,7 +173,7 @@ class Endpoint:
         response = await self.send("POST", headers, message, clock)
         try:
             if response.status >= 300:
-                raise await failure(response)
+                raise await failure(response, self.secrets)
         finally:
             response.let_go()  # The rest of the response has no meaning.
 
@@ -186,10 +198,10 @@ def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized
     return error
 
 
-async def failure(response: HttpResponse) -> TransportError:
-    """Return the error for an HTTP status without a JSON-RPC message."""
+async def failure(response: HttpResponse, secrets: Iterable[str]) -> TransportError:
+    """Return the error for an HTTP status without a JSON-RPC message. It shows none of the secrets."""
     status = response.status
-    text = await _text(response)
+    text = await _text(response, secrets)
     where = response.header("location") if 300 <= status < 400 else None
     told = f"{origin(response.url)} answered with status {status}"
     told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
@@ -201,8 +213,22 @@ async def failure(response: HttpResponse) -> TransportError:
     return error
 
 
-async def _text(response: HttpResponse) -> str:
-    """Return the message in an error response, or the first line of plain text; return "" for a page of markup."""
+def _secrets_in(value: str) -> Iterator[str]:
+    """Return the parts of a header that an error text may quote: all of it, its token, a password."""
+    scheme, _, token = value.partition(" ")
+    parts = [value, token]
+    if scheme.lower() == "basic":
+        with suppress(binascii.Error, UnicodeDecodeError):
+            whole = base64.b64decode(token).decode()
+            parts += [whole, whole.partition(":")[2]]
+    return (part for part in parts if len(part) >= _SHORTEST_SECRET)
+
+
+async def _text(response: HttpResponse, secrets: Iterable[str]) -> str:
+    """Return the message in an error response, or the first line of plain text; return "" for a page of markup.
+
+    Servers quote the credentials that they refuse; the text goes to logs and to other programs without them.
+    """
     if response.media_type not in ("text/plain", "application/json"):
         return ""
     try:
@@ -212,6 +238,8 @@ async def _text(response: HttpResponse) -> str:
         return ""
     sentence = _sentence(body) if response.media_type == "application/json" else None
     line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
+    for secret in sorted(secrets, key=len, reverse=True):
+        line = line.replace(secret, MASK)
     return "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]
 
 
