@@ -33,6 +33,21 @@ ERRORS: dict[int, Any] = {
 }
 
 
+UNUSABLE_PAGES: list[Any] = [
+    *(
+        {"elicitations": [{**PAGE, "url": url}]}
+        for url in ("javascript:alert(1)", "file:///etc/passwd", "", "https://user:pass@pay.example/", "/pay")
+    ),
+    {"elicitations": [PAGE, {**PAGE, "url": "javascript:alert(1)"}]},
+    {"elicitations": [{"mode": "url", "message": "Pay"}]},
+    {"elicitations": [{**PAGE, "url": 5}]},
+    {"elicitations": []},
+    {"elicitations": 5},
+    {},
+    5,
+]
+
+
 def failing(code: int) -> FakeServer:
     """Make a server whose tool answers with an error."""
     tool = {"name": "run", "inputSchema": {"type": "object"}}
@@ -91,6 +106,31 @@ async def test_a_page_that_is_required_is_asked_for_in_the_way_of_the_client(fro
             assert "-32042" not in str(wire.received)
     if asks and front != "2025-06-18":
         assert opened == [("Pay", PAGE["url"])]
+
+
+@pytest.mark.covers("GW-3.17")
+@cases("front", [MODERN, LEGACY, "2025-06-18"])
+@cases("asks", [True, False])
+async def test_server_that_requires_a_page_that_cannot_be_opened_is_named(
+    front: str, asks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def page(message: str, params: t.ElicitRequestParams) -> Accept:
+        raise AssertionError(params.url)
+
+    caplog.clear()
+    gateway = Gateway("front")
+    gateway.add("b", failing(-32042), revision=LEGACY)
+    elicit = Elicitation(url=page) if asks else None
+    async with testing.connect(gateway, revision=front, elicit=elicit) as (client, _):
+        for data in UNUSABLE_PAGES:
+            monkeypatch.setitem(ERRORS, -32042, data)
+            result = await client.call_tool("b_run")
+            assert result.is_error, data
+            assert result.text == (
+                "The server 'b' behind this one failed: it wants a page to be opened before the call, "
+                "and names none that can be opened"
+            ), data
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.covers("GW-3.17")

@@ -94,6 +94,7 @@ from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal
 from toolwire.redaction import repr_without
 from toolwire.server.call import Call
+from toolwire.server.context.forms import check_url
 from toolwire.server.hops import Hop
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
@@ -117,6 +118,7 @@ MAX_NOTIFYING: Final = 100
 
 _NOT_REACHED: Final = "it cannot be reached"
 _REMEDY: Final = "an operator of the gateway finds the reason in its log, and gives it other credentials"
+_NO_PAGE: Final = "it wants a page to be opened before the call, and names none that can be opened"
 _STORE_FAILED: Final = (
     "The gateway cannot go on with this call now; the request may have been carried out. Try again later."
 )
@@ -902,8 +904,11 @@ class Relay:
             return self.failed(error, call)
         if error.code == MISSING_CLIENT_CAPABILITY and not call.request.modern:
             return self.failed(error, call)
-        if error.code == URL_ELICITATION_REQUIRED and call.revision != "2025-11-25":
-            return _url_required(error)
+        if error.code == URL_ELICITATION_REQUIRED:
+            required = _url_required(error)
+            if required is None:
+                return self.failed(ProtocolError(error.code, _NO_PAGE), call)
+            return error if call.revision == "2025-11-25" else required
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
@@ -1059,12 +1064,13 @@ def _may_be_held(call: Call) -> bool:
     return call.request.modern and call.request.row.rounds and call.asking is None and call.outer is None
 
 
-def _url_required(error: ProtocolError) -> ToolwireError:
-    """Return the question of a 2025-11-25 server that the user has to open a page, for a client of another revision."""
+def _url_required(error: ProtocolError) -> UrlRequired | None:
+    """Return the first page that a 2025-11-25 server wants opened; None unless a user can open each page."""
     try:
-        first = msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations[0]
-    except (msgspec.ValidationError, IndexError):
-        return ToolError(error.message)
-    if first.url is UNSET:
-        return ToolError(error.message)
-    return UrlRequired(first.message, first.url)
+        pages = msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations
+        required = [UrlRequired(page.message, page.url) for page in pages if page.url is not UNSET]
+        for each in required:
+            check_url(each.url)
+    except ValueError:
+        return None
+    return required[0] if 0 < len(pages) == len(required) else None
