@@ -38,7 +38,7 @@ from tests.wireclient import MODERN
 from toolwire import Client, Context, Limits, ProtocolError, Server, Tasks, ToolResult
 from toolwire.errors import ServerError, UnknownTask
 from toolwire.server.tasks.own_tasks import HostTask
-from toolwire.server.tasks.task_records import PREFIX, Records, short_name
+from toolwire.server.tasks.task_records import PREFIX, Records, owner_in, short_name
 from toolwire.stores import Stores
 from toolwire.stores.by_address import open_stores
 
@@ -509,6 +509,53 @@ async def test_damaged_record_costs_its_own_task_alone(
             assert (shown["status"], shown["statusMessage"]) == ("failed", DAMAGED)
             assert not await tasks.finish(broken.id, "stamped")
             assert await tasks.finish(whole.id, "stamped")
+
+
+async def failure_of(waiting: asyncio.Task[Any]) -> str:
+    """Return the error that ends a waiting request, well before a request looks again by itself."""
+    with pytest.raises(ProtocolError) as failed:
+        await asyncio.wait_for(waiting, 8)
+    return failed.value.message
+
+
+@pytest.mark.parametrize("kind", ["empty", "far future", "endless ttl", "other id"])
+async def test_open_result_of_a_damaged_task_is_answered_when_its_handler_ends(kind: str, address: str) -> None:
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+    async with open_two(address) as (stores, other_stores):
+        server, other = make_office(stores=stores), make_office(stores=other_stores)
+
+        @other.tool(task="required")
+        @server.tool(task="required")
+        async def slow() -> str:
+            has_begun.set()
+            await may_end.wait()
+            return "done"
+
+        async with Client(server, revision=CORE) as client, Client(other, revision=CORE) as watching:
+            handle = await client.call_tool_as_task("slow")
+            await has_begun.wait()
+            results = [
+                asyncio.create_task(each.request("tasks/result", {"taskId": handle.id})) for each in (client, watching)
+            ]
+            await asyncio.sleep(0.3)
+            key = (await stores.queue.places(PREFIX, limit=10))[0][0]
+            await damage(other_stores, HostTask(handle.id, owner_in(key)), kind)
+            may_end.set()
+            assert [await failure_of(each) for each in results] == [DAMAGED, DAMAGED]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+async def test_open_result_of_a_damaged_task_is_answered_when_a_worker_ends_it(kind: str, address: str) -> None:
+    async with open_two(address) as (stores, worker_stores):
+        server, tasks = make_office(stores=stores), Tasks(worker_stores, server="office")
+        async with Client(server, revision=CORE) as client:
+            broken = await server.tasks.create(message="waiting")
+            result = asyncio.create_task(client.request("tasks/result", {"taskId": broken.id}))
+            await asyncio.sleep(0.3)
+            await damage(worker_stores, broken, kind)
+            with pytest.raises(ServerError, match="is damaged"):
+                await tasks.finish(broken.id, "stamped")
+            assert await failure_of(result) == DAMAGED
 
 
 @pytest.mark.parametrize("kind", ["wrong type", "not UTF-8"])

@@ -3,8 +3,9 @@
 A bell goes to the processes that have to know of a task, and to no other: the one that holds it, the one that accepted
 its call, and the watchers that its record names. A process becomes a watcher when a request waits there for a task of
 another process. Each process has a topic for the tasks that it holds or accepted, under the name of its lease, and one
-for those that it watches. A common topic announces that a task can be taken. Another one has the bells of tasks that
-very many processes watch; only those listen to it.
+for those that it watches. A common topic announces that a task can be taken, and that a damaged one has failed, whose
+record does not say any more who has to know. Another one has the bells of tasks that very many processes watch; only
+those listen to it.
 
 A lost bell costs time and never a state: a bell carries no state, and its reader reads the record.
 """
@@ -80,8 +81,15 @@ class Ringer:
 
     async def ring_ready(self, server: str) -> None:
         """Say to all processes of a server that a task waits to be taken."""
+        await self._publish_to_all(server, b"")
+
+    async def ring_all(self, server: str, key: str) -> None:
+        """Send the bell of a record that did not say which processes have to know: it was damaged."""
+        await self._publish_to_all(server, _encode(Message(key)))
+
+    async def _publish_to_all(self, server: str, data: bytes) -> None:
         try:
-            await self._stores.bus.publish(_ready_topic(server), b"")
+            await self._stores.bus.publish(_ready_topic(server), data)
         except ToolwireError:
             # Each process looks now and then by itself.
             log.warning("the change of a task could not be announced", exc_info=True)
@@ -121,7 +129,7 @@ class Bells(Ringer):
         self._process = process
         self._own = [
             bus.subscribe(process_topic(process), self._told, on_lost=missed),
-            bus.subscribe(_ready_topic(self._server), lambda _: self._hearing.may_take(), on_lost=missed),
+            bus.subscribe(_ready_topic(self._server), self._ready, on_lost=missed),
         ]
         if is_renamed:
             missed()  # Bells under the name before are not heard any more.
@@ -149,6 +157,12 @@ class Bells(Ringer):
         for unsubscribe in self._own:
             unsubscribe()
         self._own = []
+
+    def _ready(self, data: bytes) -> None:
+        if data:
+            self._told(data)
+        else:
+            self._hearing.may_take()
 
     def _told(self, data: bytes) -> None:
         try:

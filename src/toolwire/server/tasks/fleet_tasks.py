@@ -321,6 +321,7 @@ class FleetTasks:
             ended = await records.end_damaged(error.key, Limits().task_ttl)
             if ended is None:
                 raise
+            await Ringer(self._stores).ring_all(server_of(error.key), error.key)
             return FleetTask(error.key, ended, None)
         records = self._records(server_of(task.key))
         is_cancelled = False

@@ -153,6 +153,14 @@ class Following:
             await self.bells.ring(key, changed.process, record.process, record.origin, *changed.watchers)
         return record
 
+    async def spread_damaged(self, key: str, record: Record) -> None:
+        """Announce to all processes that this one has ended a damaged task."""
+        self.tell(key, record)
+        self.bells.wake(key)
+        if key in self._listened:
+            self._look_soon(key)
+        await self.bells.ring_all(self._tasks.records.server, key)
+
     def tell(self, key: str, record: Record | None) -> None:
         """Tell what follows a task here how its record is now."""
         followed = self._followed.get(key)

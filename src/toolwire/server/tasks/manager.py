@@ -114,7 +114,7 @@ class TaskManager:
         self.longest: float = longest_pause(kernel.limits)
         self._name = kernel.offer.implementation.name
         self.slots: Slots = Slots(self.limits, self._slot_is_free)
-        self.ends: Ends = Ends(kernel.results, self.limits, self.change, self._end_damaged)
+        self.ends: Ends = Ends(kernel.results, self.limits, self.change, self.end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
         self.counts: TaskCounts = TaskCounts()
         self.use_stores()
@@ -405,8 +405,12 @@ class TaskManager:
         kept = self.longest + self.limits.task_ttl_max
         return await self.ends.write_end(key, ending, kept, holder=holder, last=last, restore=restore)
 
-    async def _end_damaged(self, key: str, seconds: float) -> Record | None:
-        return await self.records.end_damaged(key, seconds)
+    async def end_damaged(self, key: str, seconds: float, *, holder: str = "", orphan_of: str = "") -> Record | None:
+        """Replace a damaged record by a failed end, as `Records` does, and announce it."""
+        record = await self.records.end_damaged(key, seconds, holder=holder, orphan_of=orphan_of)
+        if record is not None:
+            await self.following.spread_damaged(key, record)
+        return record
 
     def await_end(self, followed: Followed) -> None:
         """Let a task of the host run as long as any other task may, and let it fail then."""

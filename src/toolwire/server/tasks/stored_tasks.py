@@ -79,12 +79,18 @@ class _StoredAccess:
     def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
         self.stores = stores
         self.records = Records(short_name(server), stores, longest_pause(limits))
-        self.ends = Ends(_Unsigned(), limits, self.change, self.records.end_damaged)
+        self.ends = Ends(_Unsigned(), limits, self.change, self._end_damaged)
         self._longest = longest_pause(limits) + limits.task_ttl_max
         self._ringer = Ringer(stores)
 
     async def ready(self) -> None:
         """Do nothing: the processes of the server watch over tasks."""
+
+    async def _end_damaged(self, key: str, seconds: float) -> Record | None:
+        record = await self.records.end_damaged(key, seconds)
+        if record is not None:
+            await self._ringer.ring_all(self.records.server, key)
+        return record
 
     async def change(
         self, key: str, edit: Callable[[Record], bool], *, holder: str = "", last: bytes | None = None

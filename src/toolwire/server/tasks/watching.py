@@ -58,6 +58,10 @@ class Watched(Repaired, Protocol):
         delay: float = 0.0,
     ) -> Record | None: ...
 
+    async def end_damaged(
+        self, key: str, seconds: float, *, holder: str = "", orphan_of: str = ""
+    ) -> Record | None: ...
+
     def kinds(self) -> Sequence[str]: ...
 
     @property
@@ -245,7 +249,7 @@ class Watcher:
         """End a task whose record cannot be read, so that it cannot be run."""
         orphan_of = "" if holder else task.process
         with suppress(LeaseLost, NoRoom):
-            await self._tasks.records.end_damaged(task.key, self.limits.task_ttl, holder=holder, orphan_of=orphan_of)
+            await self._tasks.end_damaged(task.key, self.limits.task_ttl, holder=holder, orphan_of=orphan_of)
 
     # --- tasks that nobody takes ---
 
