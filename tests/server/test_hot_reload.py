@@ -11,7 +11,7 @@ import pytest
 from tests.http.httpclient import serving
 from tests.http.modernclient import ModernClient, text_of
 
-from toolwire import Client, Context, Header, Server, testing
+from toolwire import Client, Context, Header, Limits, Server, testing
 from toolwire.protocol.errors import ProtocolError
 from toolwire.server.hot_reload import Stage
 
@@ -173,3 +173,73 @@ async def test_an_unknown_tool_beside_one_with_a_header_is_answered_over_http() 
         assert (await client.call_tool("in_forecast", {"region": "eu"})).text == "eu"
         with pytest.raises(ProtocolError, match="Unknown tool: nothing"):
             await client.call_tool("nothing")
+
+
+def make_task_server(
+    answer: str, seen: list[str], *, drain: float = 5.0
+) -> tuple[Server, asyncio.Event, asyncio.Event]:
+    """Return a server with a task that begins, goes on when it is told to, and notes how it ends."""
+    server = Server("sample", limits=Limits(drain=drain, task_window=0.0))
+    begun, leave = asyncio.Event(), asyncio.Event()
+
+    @server.tool(task="optional")
+    async def slow() -> str:
+        begun.set()
+        try:
+            await leave.wait()
+        except asyncio.CancelledError:
+            seen.append(f"{answer} was cancelled")
+            raise
+        seen.append(f"{answer} ended")
+        return answer
+
+    return server, begun, leave
+
+
+@both_eras
+async def test_a_task_ends_where_it_began(revision: str) -> None:
+    seen: list[str] = []
+    old, begun, leave = make_task_server("first", seen)
+    new, begun_later, leave_later = make_task_server("second", seen)
+    stage = Stage(old)
+    async with testing.connect(stage, over="http", revision=revision) as (client, _):
+        task = await client.call_tool_as_task("slow")
+        await begun.wait()
+        await stage.replace(new)
+        later = await client.call_tool_as_task("slow")
+        await begun_later.wait()
+        await asyncio.sleep(0.05)
+        assert not seen
+        leave.set()
+        assert (await task.wait()).text == "first"
+        leave_later.set()
+        assert (await later.wait()).text == "second"
+        assert seen == ["first ended", "second ended"]
+
+
+async def test_a_task_has_the_time_of_the_drain() -> None:
+    seen: list[str] = []
+    old, begun, _ = make_task_server("first", seen, drain=0.3)
+    stage = Stage(old)
+    async with testing.connect(stage, over="http") as (client, _clock):
+        await client.call_tool_as_task("slow")
+        await begun.wait()
+        began = asyncio.get_running_loop().time()
+        await stage.replace(make_task_server("second", seen)[0])
+        while not seen:
+            await asyncio.sleep(0.01)
+        assert seen == ["first was cancelled"]
+        assert asyncio.get_running_loop().time() - began >= 0.25
+
+
+async def test_a_stop_waits_for_the_tasks_of_a_predecessor() -> None:
+    seen: list[str] = []
+    old, begun, leave = make_task_server("first", seen)
+    stage = Stage(old)
+    async with testing.connect(stage, over="http") as (client, _):
+        await client.call_tool_as_task("slow")
+        await begun.wait()
+        await stage.replace(make_task_server("second", seen)[0])
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.2, leave.set)
+    assert seen == ["first ended"]

@@ -111,6 +111,8 @@ class Stage(Serving):
         return changed
 
     async def _retire(self, server: Server) -> None:
+        # Now, so that its tasks have the same time as its calls, and the successor takes those that wait.
+        server.kernel.drain()
         await self.kernel.finished(server.kernel, server.limits.drain)
         await self._life.leave(server)
 
@@ -122,6 +124,7 @@ class _Lifespans(Held):
         self._stage = stage
         self._holders = 0
         self._entered: dict[Server, Held] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._beside: asyncio.Task[None] | None = None
 
     @property
@@ -151,6 +154,9 @@ class _Lifespans(Held):
                 await asyncio.wait({beside})
             for server in list(self._entered):
                 await self.leave(server)
+            # Predecessors may still wait for their tasks.
+            if self._leaving:
+                await asyncio.wait(self._leaving)
 
     async def move(self, before: Server, successor: Server) -> None:
         if before in self._entered:
@@ -159,7 +165,10 @@ class _Lifespans(Held):
     async def leave(self, server: Server) -> None:
         life = self._entered.pop(server, None)
         if life is not None:
-            await life.exit()
+            leaving = asyncio.get_running_loop().create_task(life.exit())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
 
     async def _enter(self, server: Server) -> None:
         if server not in self._entered:
