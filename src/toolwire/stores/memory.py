@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.stores.numbers import add_to, check_ttl
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -77,21 +78,25 @@ class KV(Protocol):
     ) -> bool:
         """Store a value with a time to live (None: no limit), and say whether it was stored.
 
-        `if_absent`: only when there is no value. `expect`: only when this is the value now. Raise `StoreFull`.
+        `if_absent`: only when there is no value. `expect`: only when this is the value now. Raise `StoreFull`, and
+        `ValueError` for a time to live that is not a number.
         """
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
         """Add to a number in one atomic step, and return the sum.
 
         Without a value it begins at 0, with a time to live of `ttl` seconds. Raise `StoreFull`, and `ValueError` where
-        the value is no number.
+        the value is no number in digits, or a number is beyond 2**53 - 1.
         """
 
     async def delete(self, key: str) -> bool:
         """Delete the value, and say whether there was one."""
 
     async def expire(self, key: str, ttl: float | None) -> bool:
-        """Give the value a new time to live (None: no limit), and say whether there was one."""
+        """Give the value a new time to live (None: no limit), and say whether there was one.
+
+        Raise `ValueError` for a time to live that is not a number.
+        """
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return at most `limit` keys that begin with `prefix` and come after `after`, in the order of their UTF-8
@@ -176,6 +181,7 @@ class MemoryKV:
         if_absent: bool = False,
         expect: bytes | None = None,
     ) -> bool:
+        check_ttl(ttl)
         with self._lock:
             self._sweep(SWEEP_STEPS)
             present = self._live(key)
@@ -186,11 +192,12 @@ class MemoryKV:
             return True
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        check_ttl(ttl)
         with self._lock:
             self._sweep(SWEEP_STEPS)
             present = self._live(key)
             deadline = self._items[key][1] if present is not None else None
-            total = (0 if present is None else int(present)) + amount
+            total = add_to(present, amount)
             self._store(key, b"%d" % total, present)
             if present is None:
                 self._set_deadline(key, ttl)
@@ -203,6 +210,7 @@ class MemoryKV:
             return self._live(key) is not None and self._remove(key)
 
     async def expire(self, key: str, ttl: float | None) -> bool:
+        check_ttl(ttl)
         with self._lock:
             self._sweep(SWEEP_STEPS)
             if self._live(key) is None:

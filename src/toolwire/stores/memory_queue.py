@@ -20,6 +20,7 @@ from msgspec import Struct
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.memory import SWEEP_STEPS, MemoryKV
 from toolwire.stores.names import encode_name
+from toolwire.stores.numbers import check_ttl
 from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
@@ -99,6 +100,7 @@ class MemoryQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
+        check_ttl(ttl)
         with self._lock:
             self._kv._sweep(SWEEP_STEPS)
             present = self._kv._live(key)

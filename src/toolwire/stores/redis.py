@@ -16,6 +16,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.stores import redis_scripts as scripts
 from toolwire.stores.memory import Evictions, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.numbers import MOST_SUM, check_amount, check_ttl, no_number
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_bus import RedisBus
 from toolwire.stores.redis_link import RedisLink
@@ -167,9 +168,10 @@ class RedisKV:
         return code == 1
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
-        code, total = await self._change(scripts.ADD, key, amount, _milliseconds(ttl))
+        check_amount(amount)
+        code, total = await self._change(scripts.ADD, key, amount, _milliseconds(ttl), MOST_SUM)
         if code == _NO_NUMBER:
-            raise ValueError("the value is no number")
+            raise no_number()
         return total
 
     async def _change(self, script: scripts.Script, key: str, *arguments: Any) -> tuple[int, int]:
@@ -216,6 +218,7 @@ def _decode_names(names: list[bytes]) -> list[str]:
 
 
 def _milliseconds(ttl: float | None) -> str:
+    check_ttl(ttl)
     return "" if ttl is None else repr(ttl * 1000.0)
 
 

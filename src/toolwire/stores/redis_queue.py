@@ -9,6 +9,7 @@ from typing import Any, Final
 from toolwire.stores import redis_queue_scripts as scripts
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.numbers import check_ttl
 from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
 from toolwire.stores.redis_scripts import LIST, SWEEP, list_arguments
@@ -41,6 +42,7 @@ class RedisQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
+        check_ttl(ttl)
         name = encode_name(key)
         arguments = (
             bytes(value),

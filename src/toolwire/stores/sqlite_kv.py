@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.numbers import add_to, check_ttl
 from toolwire.stores.sqlite_file import SqliteFile
 
 
@@ -30,6 +31,7 @@ class SqliteKV:
         if_absent: bool = False,
         expect: bytes | None = None,
     ) -> bool:
+        check_ttl(ttl)
         name, value = encode_name(key), bytes(value)
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -42,11 +44,12 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        check_ttl(ttl)
         name = encode_name(key)
 
         def work(connection: sqlite3.Connection) -> int:
             present = self.live(connection, name)
-            total = (0 if present is None else int(present)) + amount
+            total = add_to(present, amount)
             value = b"%d" % total
             if present is None:
                 connection.execute("DELETE FROM kv WHERE key = ?", (name,))
@@ -71,6 +74,7 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def expire(self, key: str, ttl: float | None) -> bool:
+        check_ttl(ttl)
         name = encode_name(key)
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -91,11 +95,12 @@ class SqliteKV:
 
     def names(self, connection: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[bytes]:
         first = encode_name(prefix)
+        # No key comes before the empty one, and every key but the prefix itself comes after the byte that follows.
+        begin = max(first, encode_name(after) + b"\x00") if after else first
         # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
         found = connection.execute(
-            "SELECT key FROM kv WHERE key >= ? AND key > ? AND key < ? AND (deadline IS NULL OR deadline > ?)"
-            " ORDER BY key LIMIT ?",
-            (first, encode_name(after), first + b"\xff", self._clock(), max(limit, 0)),
+            "SELECT key FROM kv WHERE key >= ? AND key < ? AND (deadline IS NULL OR deadline > ?) ORDER BY key LIMIT ?",
+            (begin, first + b"\xff", self._clock(), max(limit, 0)),
         ).fetchall()
         return [bytes(name) for (name,) in found]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.numbers import check_ttl
 from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
@@ -118,6 +119,7 @@ class SqliteQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
+        check_ttl(ttl)
         name, value = encode_name(key), bytes(value)
 
         def work(connection: sqlite3.Connection) -> bytes | None:
@@ -160,13 +162,13 @@ class SqliteQueue:
         return await self._file.write(work)
 
     async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
-        name, last = encode_name(process), encode_name(after)
+        name, begin = encode_name(process), encode_name(after) + b"\x00" if after else b""
 
         def work(connection: sqlite3.Connection) -> tuple[int, list[str]]:
             sweep(connection, self._clock())
             row = connection.execute("SELECT held FROM queue_holders WHERE process = ?", (name,)).fetchone()
-            query = "SELECT key FROM queue_places WHERE process = ? AND key > ? ORDER BY key LIMIT ?"
-            found = connection.execute(query, (name, last, max(limit, 0)))
+            query = "SELECT key FROM queue_places WHERE process = ? AND key >= ? ORDER BY key LIMIT ?"
+            found = connection.execute(query, (name, begin, max(limit, 0)))
             return 0 if row is None else row[0], [decode_name(bytes(key)) for (key,) in found]
 
         return await self._file.write(work)

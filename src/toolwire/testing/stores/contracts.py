@@ -121,13 +121,58 @@ class KVContract:
         assert await kv.add("a", 1) == 1
         clock.now += 1e6
         assert await kv.add("a", 1) == 2
-        for no_number in (b"text", b""):
+        for no_number in (b"text", b"", b" 1", b"1 ", b"+1", b"1_0", b"1.5", "\u0661".encode()):
             await kv.put("b", no_number)
             with pytest.raises(ValueError):
                 await kv.add("b", 1)
             assert await kv.get("b") == no_number
         with pytest.raises(StoreFull):
             await kv.add("c", 1)
+
+    async def test_numbers_are_exact_or_refused(self, make_stores: MakeStores) -> None:
+        kv = make_stores().kv
+        most = 2**53 - 1
+        assert [await kv.add("a", most - 1), await kv.add("a", 1), await kv.add("a", 0)] == [most - 1, most, most]
+        for amount in (1, most, most + 1, 2**63, 10**400):
+            with pytest.raises(ValueError):
+                await kv.add("a", amount)
+        assert await kv.get("a") == b"%d" % most
+        assert [await kv.add("a", -most), await kv.add("a", -most)] == [0, -most]
+        with pytest.raises(ValueError):
+            await kv.add("a", -1)
+        assert await kv.get("a") == b"-%d" % most
+        for beyond in (most + 1, -most - 1, 2**63, 10**400):
+            await kv.put("b", b"%d" % beyond)
+            for amount in (0, 1, -1):
+                with pytest.raises(ValueError):
+                    await kv.add("b", amount)
+            assert await kv.get("b") == b"%d" % beyond
+
+    async def test_time_to_live_is_a_number(self, make_stores: MakeStores) -> None:
+        kv, nan = make_stores().kv, float("nan")
+        await kv.put("a", b"1")
+        for refused in (
+            kv.put("a", b"2", ttl=nan),
+            kv.add("b", 1, ttl=nan),
+            kv.add("a", 1, ttl=nan),
+            kv.expire("a", nan),
+        ):
+            with pytest.raises(ValueError):
+                await refused
+        assert (await kv.get("a"), await kv.get("b")) == (b"1", None)
+        for ttl in (float("inf"), 1e300):
+            assert await kv.put("c", b"1", ttl=ttl)
+            assert await kv.get("c") == b"1"
+        for ttl in (0.0, -1.0, float("-inf")):
+            await kv.put("c", b"1", ttl=ttl)
+            assert await kv.get("c") is None
+
+    async def test_empty_key_is_listed_first(self, make_stores: MakeStores) -> None:
+        kv = make_stores().kv
+        for key in ("b", "", "\0", "a"):
+            await kv.put(key, b"1")
+        assert await kv.keys("") == ["", "\0", "a", "b"]
+        assert [await kv.keys("", limit=1), await kv.keys("", after="\0")] == [[""], ["a", "b"]]
 
     def test_threads_count_together(self, make_stores: MakeStores) -> None:
         kv = make_stores().kv

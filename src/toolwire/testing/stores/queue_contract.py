@@ -189,6 +189,19 @@ class QueueContract:
         await queue.release("0")
         assert {task.process for task in await queue.orphans(100)} == {"0"}
 
+    async def test_time_to_live_of_a_record_is_a_number(self, make_stores: MakeStores) -> None:
+        stores = make_stores()
+        with pytest.raises(ValueError):
+            await stores.queue.change("a", b"1", ttl=float("nan"), expect=None, place=None)
+        assert await stores.kv.get("a") is None
+
+    async def test_record_with_the_empty_key_is_listed(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
+        await queue.renew("p", 100)
+        for key in ("", "a"):
+            await create(queue, key, Held("p", "x"))
+        assert (await queue.held("p"))[1] == [key for key, _ in await queue.places("")] == ["", "a"]
+
     async def test_a_record_that_is_over_or_removed_has_no_place(self, make_stores: MakeStores) -> None:
         clock = StoreClock()
         stores = make_stores(clock=clock)
