@@ -174,6 +174,27 @@ async def test_pauses_between_rounds_without_questions_count(monkeypatch: pytest
             await calling
 
 
+@pytest.mark.parametrize("several", [False, True])
+async def test_pause_between_rounds_ends_with_the_limit(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.client.connection._FIRST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.client.connection._LONGEST_PAUSE", 100 * LIMIT)
+    sent = asyncio.Event()
+
+    def call(request: Any, outlet: Any) -> Any:
+        sent.set()
+        return required("s")
+
+    listed = tools(t.Tool(name="run", input_schema=OBJECTS))
+    server = FakeServer({"tools/call": call, "tools/list": lambda request, outlet: listed})
+    async with Client({"a": server} if several else server) as client:
+        calling = asyncio.ensure_future(client.call_tool("a_run" if several else "run", timeout=LIMIT))
+        await sent.wait()
+        await turn()
+        await elapse(LIMIT)
+        with pytest.raises(Timeout):
+            await asyncio.wait_for(calling, 10)
+
+
 async def test_repeated_round_gets_what_is_left() -> None:
     later = ProtocolError(-32603, "try again later", {"retryAfterMs": 10})
     sent: list[Any] = []

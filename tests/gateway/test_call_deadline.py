@@ -44,6 +44,24 @@ async def test_rounds_behind_a_gateway_leave_out_the_time_of_a_person() -> None:
         assert (await client.call_tool("b_run")).text == "in time"
 
 
+async def test_pause_between_rounds_behind_a_gateway_ends_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.client.connection._FIRST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.client.connection._LONGEST_PAUSE", 100 * LIMIT)
+    sent = asyncio.Event()
+
+    def call(request: Any, outlet: Any) -> Any:
+        sent.set()
+        return required("s")
+
+    async with testing.connect(gateway_to(call, revision=MODERN), revision=LEGACY, timeout=None) as (client, _):
+        calling = asyncio.ensure_future(client.call_tool("b_run"))
+        await sent.wait()
+        await turn()
+        await elapse(LIMIT)
+        failed = await asyncio.wait_for(calling, 10)
+        assert failed.is_error and LATE in failed.text
+
+
 async def test_repeated_round_behind_a_gateway_gets_what_is_left() -> None:
     later = ProtocolError(-32603, "try again later", {"retryAfterMs": 10})
     sent: list[Any] = []

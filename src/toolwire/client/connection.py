@@ -421,7 +421,7 @@ class ClientConnection:
                 answers = await self.answer_all(questions.input_requests)
         else:
             answers = {}
-            await asyncio.sleep(find_round_pause(round))
+            await clock.sleep(find_round_pause(round))
         return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
 
     async def answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:

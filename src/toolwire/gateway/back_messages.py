@@ -37,6 +37,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Refused
 from toolwire.server.subscriptions import USUAL_LEVEL
+from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
@@ -309,7 +310,9 @@ async def ask_client(call: Call, method: str, params: Any, task: str | None = No
     return await call.ask(cast("Kind", method), params, None, None, False)
 
 
-async def answered_round(call: Call, sent: Sent, asked: t.InputRequiredResult, round: int) -> dict[str, Any]:
+async def answered_round(
+    call: Call, sent: Sent, asked: t.InputRequiredResult, round: int, clock: CallClock
+) -> dict[str, Any]:
     """Return the params for the next round: the same request, with the answers of the client (MRTR-12 to MRTR-14)."""
     members = dict(sent.members)
     if asked.request_state is not UNSET:
@@ -318,7 +321,7 @@ async def answered_round(call: Call, sent: Sent, asked: t.InputRequiredResult, r
     if not questions:
         if asked.request_state is UNSET:
             raise InvalidResponse("The server wants more and does not say what")
-        await asyncio.sleep(find_round_pause(round))
+        await clock.sleep(find_round_pause(round))
         return members
     if len(questions) > MAX_QUESTIONS:
         raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")

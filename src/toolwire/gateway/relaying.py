@@ -549,7 +549,7 @@ class Relay:
             questions = _questions(raw)
             # Where nothing is asked, no person takes part.
             with clock.leave_out() if questions.input_requests else nullcontext():
-                members = await answered_round(call, sent, questions, round)
+                members = await answered_round(call, sent, questions, round, clock)
             raw = None
             round += 1
 
