@@ -9,9 +9,24 @@ from typing import Any
 
 import pytest
 from tests.cases import cases
-from tests.client.scripted_http import STREAM, Reply, Request, Script, event, initialized, on, result, rpc, stream, text
+from tests.client.scripted_http import (
+    STREAM,
+    URL,
+    Reply,
+    Request,
+    Script,
+    event,
+    initialized,
+    on,
+    result,
+    rpc,
+    stream,
+    text,
+)
 
 from toolwire.client import Client, InvalidResponse
+from toolwire.client.http_target import HttpTarget
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
 from toolwire.protocol.revisions import MODERN
 
@@ -310,3 +325,44 @@ async def test_raw_bytes_that_are_no_http() -> None:
     with pytest.raises((OutcomeUnknown, Unreachable)):
         await Client(f"http://127.0.0.1:{port}/mcp").connect()
     server.close()
+
+
+# --- errors that quote credentials ---
+
+
+class NewTokens:
+    """A sign-in with another token for each request."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def headers(self, method: str, url: str) -> dict[str, str]:
+        self.count += 1
+        return {"authorization": f"Bearer secret-{self.count}"}
+
+    async def challenged(self, method: str, url: str, status: int, headers: Any) -> bool:
+        return False
+
+
+@cases("status", [401, 500])
+async def test_error_does_not_quote_the_token_of_its_own_request(status: int) -> None:
+    held: list[asyncio.Event] = []
+
+    async def answer(request: Request) -> Reply | None:
+        if request.rpc != "tools/call":
+            return None
+        quoted = request.headers["authorization"]
+        held.append(asyncio.Event())
+        if len(held) == 1:
+            await held[0].wait()  # The other request has its token by then.
+        else:
+            held[0].set()
+        return Reply(status, headers={"content-type": "text/plain"}, body=f"{quoted} has expired".encode())
+
+    sign_in = NewTokens()
+    async with Client(HttpTarget(URL, pool=AsgiPool(Script(answer)), auth=sign_in)) as client:
+        errors = await asyncio.gather(client.call_tool("x"), client.call_tool("x"), return_exceptions=True)
+    assert len(held) == 2
+    for error in errors:
+        assert isinstance(error, ToolwireError) and "has expired" in str(error), error
+        assert "secret-" not in str(error)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeAlias
 
@@ -69,7 +68,6 @@ class Endpoint:
         self._on_response = on_response
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
-        self._signed: Mapping[str, str] = {}
         self.heads: dict[Hashable, bytes] = {}
         """The encoded headers of posts that `pool.post` sends, by what they belong to."""
 
@@ -95,13 +93,13 @@ class Endpoint:
         """
         auth, url, redirects = self._auth, self.url, MAX_REDIRECTS
         while True:
-            sent = {**self.headers, **headers} if self.headers else headers
+            sent, credentials = {**self.headers, **headers} if self.headers else headers, self.headers
             if auth is None:
                 response = await self.pool.request(method, url, headers=sent, body=body)
             else:
                 with self._signing_in(clock):
-                    self._signed = await auth.headers(method, url)
-                sent = {**sent, **self._signed}
+                    signed = await auth.headers(method, url)
+                sent, credentials = {**sent, **signed}, {**credentials, **signed}
                 response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
                 target = redirect_of(method, response)
                 if target is not None and redirects:
@@ -109,6 +107,7 @@ class Endpoint:
                     response.close()
                     url, redirects = target, redirects - 1
                     continue
+            response.credentials = credentials
             if response.url != self.url and 200 <= response.status < 300:
                 self._move(response.url)
             if self._on_response is not None:
@@ -116,7 +115,7 @@ class Endpoint:
             if response.status not in (401, 403):
                 return response
             said = response.headers
-            text = await _text(response, self.secrets)
+            text = await _text(response)
             response.close()
             if auth is not None:
                 with self._signing_in(clock):
@@ -153,18 +152,14 @@ class Endpoint:
     async def settled(self, response: HttpResponse, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Return the answer to a post that was started, as `send` would have returned it."""
         response = await self.pool.follow(response, "POST", {**self.headers, **headers}, body)
+        response.credentials = self.headers
         if response.url != self.url and 200 <= response.status < 300:
             self._move(response.url)
         if response.status not in (401, 403):
             return response
-        text = await _text(response, self.secrets)
+        text = await _text(response)
         response.close()
         raise _unauthorized(self.url, response.status, text, False)
-
-    @property
-    def secrets(self) -> set[str]:
-        """The credentials that requests carry, which no text of an error quotes."""
-        return {part for value in (*self.headers.values(), *self._signed.values()) for part in _secrets_in(value)}
 
     async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Pausable | None = None) -> None:
         """Post a message that gets no answer in the response; raise the error that keeps it from arriving."""
@@ -173,7 +168,7 @@ class Endpoint:
         response = await self.send("POST", headers, message, clock)
         try:
             if response.status >= 300:
-                raise await failure(response, self.secrets)
+                raise await failure(response)
         finally:
             response.let_go()  # The rest of the response has no meaning.
 
@@ -198,10 +193,10 @@ def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized
     return error
 
 
-async def failure(response: HttpResponse, secrets: Iterable[str]) -> TransportError:
-    """Return the error for an HTTP status without a JSON-RPC message. It shows none of the secrets."""
+async def failure(response: HttpResponse) -> TransportError:
+    """Return the error for an HTTP status without a JSON-RPC message."""
     status = response.status
-    text = await _text(response, secrets)
+    text = await _text(response)
     where = response.header("location") if 300 <= status < 400 else None
     told = f"{origin(response.url)} answered with status {status}"
     told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
@@ -218,13 +213,13 @@ def _secrets_in(value: str) -> Iterator[str]:
     scheme, _, token = value.partition(" ")
     parts = [value, token]
     if scheme.lower() == "basic":
-        with suppress(binascii.Error, UnicodeDecodeError):
+        with suppress(ValueError):
             whole = base64.b64decode(token).decode()
             parts += [whole, whole.partition(":")[2]]
     return (part for part in parts if len(part) >= _SHORTEST_SECRET)
 
 
-async def _text(response: HttpResponse, secrets: Iterable[str]) -> str:
+async def _text(response: HttpResponse) -> str:
     """Return the message in an error response, or the first line of plain text; return "" for a page of markup.
 
     Servers quote the credentials that they refuse; the text goes to logs and to other programs without them.
@@ -238,6 +233,7 @@ async def _text(response: HttpResponse, secrets: Iterable[str]) -> str:
         return ""
     sentence = _sentence(body) if response.media_type == "application/json" else None
     line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
+    secrets = {part for value in response.credentials.values() for part in _secrets_in(value)}
     for secret in sorted(secrets, key=len, reverse=True):
         line = line.replace(secret, MASK)
     return "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]

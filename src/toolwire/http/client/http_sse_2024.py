@@ -88,7 +88,7 @@ class SseClientChannel(Channel):
             async with asyncio.timeout(seconds) as deadline:
                 async with await self._stream.send("GET", ACCEPT_STREAM, None, TimeoutClock(deadline)) as response:
                     if response.status != 200 or response.media_type != EVENT_STREAM:
-                        raise await failure(response, self._stream.secrets)
+                        raise await failure(response)
                     await self._hear(response, named, deadline)
         except ToolwireError as caught:
             error = caught

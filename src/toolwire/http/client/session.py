@@ -429,12 +429,12 @@ class HttpSession(Session):
             # Servers made after the official TypeScript example answer 400 for a session that is gone.
             raise self._session_gone()
         if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
-            refusal = NotStreamable(str(exchange.error or await failure(response, self._endpoint.secrets)))
+            refusal = NotStreamable(str(exchange.error or await failure(response)))
             refusal.status, refusal.url = response.status, response.url
             raise refusal
         # A busy server says when to come back, also with a message in the body.
         if not exchange.done or (response.status in TURNED_AWAY and response.retry_after is not None):
-            raise await failure(response, self._endpoint.secrets)
+            raise await failure(response)
 
     def _session_gone(self) -> Unreachable:
         self.channel.forget_session()
