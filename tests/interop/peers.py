@@ -108,6 +108,11 @@ PEERS = (
     Peer("mcp-1.2.1", ("mcp==1.2.1", "pydantic==2.11.10"), "2024-11-05"),
     Peer("fastmcp-4.1.2", ("fastmcp[tasks]==4.1.2",), "2026-07-28"),
 )
+# Their servers are called through a gateway; these releases have another server than the one above.
+FASTMCP = (
+    Peer("fastmcp-3.4.10", ("fastmcp[tasks]==3.4.10",), "2025-11-25"),
+    Peer("fastmcp-2.14.7", ("fastmcp==2.14.7",), "2025-11-25"),
+)
 # The libraries of vendors of models, which say what schemas their tools may have.
 VENDORS = Peer(
     "vendors",
@@ -132,7 +137,7 @@ AGENTS = (
 )
 # A client of HTTP that is not about MCP, for our own HTTP/1.1.
 AIOHTTP = Peer("aiohttp-3.14.5", ("aiohttp==3.14.5",), "")
-BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS, *AGENTS, AIOHTTP)}
+BY_NAME = {peer.name: peer for peer in (*PEERS, *FASTMCP, VENDORS, *AGENTS, AIOHTTP)}
 
 
 def node_folder() -> Path:
