@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from tests.cli.command import Command
 from tests.redis_server import free_port, running
 
@@ -64,6 +64,7 @@ class FleetStore:
         secret: str = "hunter2",
         subject: str = "ada",
         message: str = "month 3",
+        keeps_call: bool = True,
         **arguments: Any,
     ) -> str:
         params = {"name": tool, "arguments": {"year": 2026, "password": secret, **arguments}}
@@ -72,7 +73,7 @@ class FleetStore:
         call = rules.StoredCall(
             Raw(json.dumps(params).encode()), "2026-07-28", tool, principal=principal, idempotent=True
         )
-        record = self.record(tool=tool, call=call, message=rules.WAITING)
+        record = self.record(tool=tool, call=call if keeps_call else UNSET, message=rules.WAITING)
         if status in ("running", "completed", "failed"):
             record.process, record.begun, record.message = PROCESS, True, message
             record.progress, record.total = 3.0, 12.0
@@ -190,6 +191,16 @@ def test_a_task_in_another_state(status: str, expected: list[str], store: FleetS
     for text in expected:
         assert any(line.startswith(text) for line in out), (text, out)
     assert "a secret result" not in done.out and "hunter2" not in done.out
+
+
+def test_task_whose_call_is_not_kept_says_why_it_shows_no_arguments(store: FleetStore, toolwire: Command) -> None:
+    for status, keeps_call in (("running", False), ("completed", False), ("running", True)):
+        done = toolwire("tasks", "show", store.add(status=status, keeps_call=keeps_call), "--arguments")
+        kept = keeps_call and status == "running"
+        lines = [line.split(maxsplit=1) for line in done.out.splitlines()]
+        assert (["arguments", "not kept: the call does not run again"] in lines) != kept
+        assert (["arguments"] in lines) == kept
+    assert "not kept" not in toolwire("tasks", "show", store.add(tool="", keeps_call=False)).out
 
 
 FORGED = "x\u2028z\x85\r\ntoolwire: done\nFORGED\x1b[2J"

@@ -237,6 +237,10 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("error", found.get("error") or ""),
         ("revision", found.get("revision", "")),
         ("idempotent", _yes(found.get("idempotent"))),
+        (
+            "arguments",
+            "not kept: the call does not run again" if found.get("tool") and "arguments" not in found else "",
+        ),
     ]
 
 
