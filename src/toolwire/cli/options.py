@@ -28,7 +28,7 @@ def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = 
 
 
 def add_stores(parser: ArgumentParser, what: str, *, is_written: bool = False) -> None:
-    """Add `--stores`; `what` says what the address names, `is_written` that it does not come from the variable."""
+    """Add `--stores`. `what`: its description. `is_written`: the variable does not count."""
     # Imported here because few commands have it.
     from toolwire.stores.by_address import STORES_VARIABLE
 

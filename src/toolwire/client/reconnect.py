@@ -236,7 +236,7 @@ class Opener(Struct, eq=False):
         return await self._open_within(CallClock(self.timeout, self.call_time))
 
     async def open_when_free(self) -> ClientConnection:
-        """Open a connection as `open` does. Wait for a busy server as long as it asks, within the same time limit."""
+        """Open a connection; retry while the server is busy, within the time limit."""
         clock, backoff = CallClock(self.timeout, self.call_time), Backoff(ATTEMPTS)
         while True:
             try:

@@ -213,7 +213,7 @@ class RelayConnection(ClientConnection):
         self._asks_for_roots: bool = False
         """Whether the server has asked for roots outside of a call."""
         self._may_keep_roots: bool | None = None
-        """Whether a server that asked in a call keeps the roots, and asks again when they change; None if unknown."""
+        """Whether a server that asked in a call caches the roots; None if unknown."""
         self._roots: bytes | None = None
         """The roots that the server got last."""
         self._has_new_roots = False
@@ -233,7 +233,7 @@ class RelayConnection(ClientConnection):
             self._may_ask_first = "roots" in self.answers.capabilities(self.revision)
 
     async def lower_level(self, level: t.LoggingLevel) -> None:
-        """Have a legacy server send log messages from this level on, unless a lower one was asked for."""
+        """Lower the log level of a legacy server to this one."""
         if self.modern or (self.level is not None and t.severity(self.level) <= t.severity(level)):
             return
         self.level = level
@@ -241,7 +241,7 @@ class RelayConnection(ClientConnection):
         if "logging/setLevel" in self.callable:
             await asking
             return
-        # Some servers send log messages without declaring it. Nobody waits for one that may not know the request.
+        # Some servers send log messages without declaring it. A server that may not know the request is not waited for.
         task = asyncio.get_running_loop().create_task(_ignore_failure(asking))
         self.callbacks.tasks.add(task)
         task.add_done_callback(self.callbacks.tasks.discard)

@@ -128,7 +128,7 @@ class OwnerLists:
 
 
 class AccountLists(SharedLists):
-    """The lists of an upstream that shows them to nobody but the holders of accounts."""
+    """The lists of an upstream that shows them only to callers with an account."""
 
     def __init__(self, credentials: BackCredentials, owner: ListsOwner, settings: FollowSettings) -> None:
         super().__init__(owner, settings)

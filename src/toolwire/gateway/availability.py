@@ -81,7 +81,7 @@ class Availability:
     # --- lists ---
 
     def unlist_soon(self) -> None:
-        """Leave the components out of lists, unless the upstream comes back soon: that is no change."""
+        """Take the components out of the lists after a grace period."""
         if self._unlisting is None and not self.keeps_stale_lists and not self._catalog.is_unlisted:
             self._unlisting = asyncio.get_running_loop().call_later(GRACE_SECONDS, self.unlist)
 
@@ -97,13 +97,13 @@ class Availability:
             self._set_unlisted(False)
 
     def cancel_unlisting(self) -> None:
-        """Leave the components in lists for now."""
+        """Cancel the removal of the components from the lists."""
         if self._unlisting is not None:
             self._unlisting.cancel()
         self._unlisting = None
 
     def show_notes(self, notes: dict[str, list[str]], *, is_public: bool) -> None:
-        """Say in lists what is missing, and which gateways they came through. `is_public`: they are for everybody."""
+        """Note missing upstreams and the gateways on the way. `is_public`: lists are for all."""
         if notes != self._catalog.notes or is_public != self._was_public:
             self._catalog.notes, self._was_public = notes, is_public
             # Clients are not told: the list is the same.

@@ -117,7 +117,7 @@ class ConnectionBounds(Struct, frozen=True):
     is_shared: bool = False
     """Whether all clients share the connections to a legacy server, of which there is one unless `most` says more."""
     caller_share: float = Limits().share
-    """The part of the places of the shared connection that one caller gets."""
+    """The share of the shared connection that one caller gets."""
 
 
 class PoolCapabilities(DeclaredCapabilities):
@@ -172,7 +172,7 @@ class PooledConnection(RelayConnection):
 
 
 class ListConnection(RelayConnection):
-    """A connection on which lists are read as another client would get them. Nobody answers questions of the server."""
+    """A connection that reads the lists for other capabilities, and refuses questions."""
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
         raise ProtocolError(METHOD_NOT_FOUND, f"Only lists are read here, so that {request.method[:200]} has no answer")
@@ -410,7 +410,7 @@ class BackConnections:
         return cast("RelayConnection", await self.shared.live())
 
     async def check(self, seconds: float) -> None:
-        """Send a health check on the shared connection, and raise what is wrong after so many seconds at most."""
+        """Send a health check on the shared connection, and raise its failure in time."""
         connection: RelayConnection | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -588,7 +588,7 @@ class BackConnections:
                 connection.tell_roots_changed()
 
     def hand_on_level(self, client: Hashable, level: t.LoggingLevel) -> list[asyncio.Task[None]]:
-        """Set the log level of a client in its conversations with a legacy server; return what it waits for."""
+        """Set the log level of a client in its conversations; return what it waits for."""
         waits = []
         for conversation, lane in self._lanes.items():
             connection = cast("RelayConnection | None", lane.connector.connection)

@@ -308,11 +308,11 @@ class CapabilityLists:
 
     async def close(self) -> None:
         """Forget all lists."""
-        self.forget()
+        self.drop_sets()
         if self._readings:
             await asyncio.wait(set(self._readings.values()))
 
-    def forget(self) -> None:
+    def drop_sets(self) -> None:
         """Show the shared lists to all clients, and read no other ones."""
         for reading in self._readings.values():
             reading.cancel()

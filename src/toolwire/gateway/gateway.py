@@ -315,7 +315,9 @@ class Gateway(Server):
             # Here, because most gateways have no credentials.
             from toolwire.gateway.back_credentials import signed_place
 
-            self._credentials.take(name)  # Those of a server of this name that was taken away, and has calls left.
+            self._credentials.take_credentials(
+                name
+            )  # Those of a server of this name that was taken away, and has calls left.
             self._credentials.note(name)
             variable = options.credential_variable
             place, signing = signed_place(self.vault, name, place, credentials, list_credentials, variable)
@@ -374,7 +376,7 @@ class Gateway(Server):
     def _forget_credentials(self, name: str) -> None:
         """Take the credentials of a server that is gone out of the vault, unless another one has its name now."""
         if name not in self.fronts.front.upstreams:
-            self._credentials.take(name)
+            self._credentials.take_credentials(name)
 
     async def replace(self, name: str, target: TargetLike | DescribedApi, **options: Any) -> Self:
         """Put a server in the place of the one of this name, also while this one runs. The options are those of `add`.
@@ -396,7 +398,7 @@ class Gateway(Server):
 
         One of the same name goes on being offered. Call `offer` or `discard` with the result.
         """
-        kinds = self._credentials.take(name)
+        kinds = self._credentials.take_credentials(name)
         made: list[Entry] = []
         self._preparing = made
         try:
@@ -423,7 +425,7 @@ class Gateway(Server):
         """Take a server away that was prepared, and keep the one of the same name."""
         if isinstance(coming, ComingApi):
             return  # Nobody has seen it.
-        self._credentials.take(coming.name)
+        self._credentials.take_credentials(coming.name)
         self._credentials.restore(coming.name, coming.replaced_credentials)
         self.fronts.disconnect(coming.entry)
 

@@ -114,7 +114,7 @@ class SharedLists:
         """Forget the lists of client sessions, and follow the shared ones no more."""
         for conversation in self.conversations:
             self.conversations.end(conversation.key.client)
-        self.capability_lists.forget()
+        self.capability_lists.drop_sets()
         self.follower.cancel()
 
     async def settle(self) -> None:
@@ -353,7 +353,7 @@ class SharedLists:
             self._publish(self.follower.lists)
 
     def _publish(self, lists: RemoteLists) -> None:
-        """Offer the components in the lists. Clients are told of a change only if there is one."""
+        """Offer the components in the lists; announce a change only where one was made."""
         if self.owner.lifecycle.is_retired:
             return
         self.availability.cancel_unlisting()

@@ -23,7 +23,7 @@ class UpstreamCredentials:
         """Note that an upstream is about to have credentials in the vault."""
         self._names.add(name)
 
-    def take(self, name: str) -> dict[str, Kind]:
+    def take_credentials(self, name: str) -> dict[str, Kind]:
         """Take the credentials of an upstream out of the vault, and return them."""
         if name not in self._names:
             return {}

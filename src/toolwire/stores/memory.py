@@ -86,7 +86,7 @@ class KV(Protocol):
         """Add to a number in one atomic step, and return the sum.
 
         Without a value it begins at 0, with a time to live of `ttl` seconds. Raise `StoreFull`, and `ValueError` where
-        the value is no number in digits, or a number is beyond 2**53 - 1.
+        the value is not a number in digits, or a number is beyond 2**53 - 1.
         """
 
     async def delete(self, key: str) -> bool:

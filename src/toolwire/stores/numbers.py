@@ -23,17 +23,17 @@ def check_amount(amount: int) -> None:
         raise ValueError(f"{amount} is beyond {MOST_SUM}")
 
 
-def no_number() -> ValueError:
+def make_value_error() -> ValueError:
     """Return the error for a value that cannot be added to."""
-    return ValueError(f"the value is no number, or the sum is beyond {MOST_SUM}")
+    return ValueError(f"the value is not a number, or the sum is beyond {MOST_SUM}")
 
 
 def add_to(value: bytes | None, amount: int) -> int:
     """Return the sum of a value and an amount; raise `ValueError` where there is none."""
     check_amount(amount)
     if value is not None and _NUMBER.fullmatch(value) is None:
-        raise no_number()
+        raise make_value_error()
     number = 0 if value is None else int(value)
     if max(abs(number), abs(number + amount)) > MOST_SUM:
-        raise no_number()
+        raise make_value_error()
     return number + amount

@@ -16,7 +16,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.stores import redis_scripts as scripts
 from toolwire.stores.memory import Evictions, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.numbers import MOST_SUM, check_amount, check_ttl, no_number
+from toolwire.stores.numbers import MOST_SUM, check_amount, check_ttl, make_value_error
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_bus import RedisBus
 from toolwire.stores.redis_link import RedisLink
@@ -171,7 +171,7 @@ class RedisKV:
         check_amount(amount)
         code, total = await self._change(scripts.ADD, key, amount, _milliseconds(ttl), MOST_SUM)
         if code == _NO_NUMBER:
-            raise no_number()
+            raise make_value_error()
         return total
 
     async def _change(self, script: scripts.Script, key: str, *arguments: Any) -> tuple[int, int]:
