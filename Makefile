@@ -5,7 +5,7 @@
 # The Python that the environment is made of, and the folder of the environment.
 PYTHON   ?= python3
 VENV     ?= .venv
-# test: how many tests run at once (3, more than two processors, because many of them wait for a process that starts; 2 in
+# test: how many tests run at once (4, more than two processors, because many of them wait for a process or a pause; 2 in
 # other targets), and which ones (all if none is named).
 WORKERS  ?=
 TESTS    ?=
@@ -24,6 +24,8 @@ STORES   ?=
 # fleet: which scenes ("short" for two minutes of them, all if none is named), and for how long replicas are killed.
 SCENES   ?=
 SECONDS  ?= 100
+# fleet: the commit from which the upgrade scenes begin (each has one of its own if none is named).
+OLD      ?=
 # flood: how much.
 MIB      ?= 700
 # corpus: how many documents (all if no number is given).
@@ -86,7 +88,7 @@ play: $(READY) # play a short session with examples/hello.py over stdio and prin
 
 test: $(READY) ## run the tests (TESTS=tests/server for some of them)
 	$(if $(COVERAGE),$(BIN)/python -m pip install --quiet --group coverage)
-	$(BIN)/python -m pytest -n $(or $(WORKERS),3) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),4) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
 	$(if $(COVERAGE),$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write))
 
 check: $(READY) ## lint, formatting, types for three platforms, layers
@@ -121,7 +123,7 @@ interop: $(READY) # run the tests against other MCP libraries (installs them and
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) $(if $(SAMPLE),--sample $(SAMPLE)) tests/interop
 
-pairs: $(READY) # call servers of others with clients of others, directly and through our gateway (128 pairs; SAMPLE=7 for twelve of them)
+pairs: $(READY) # call servers of others with clients of others, directly and through our gateway (144 pairs; SAMPLE=7 for twelve of them)
 	@$(BIN)/python tests/interop/peers.py node mcp-1.30.0 mcp-2.3.0 fastmcp-2.14.7 fastmcp-3.4.10 fastmcp-4.1.2
 	TOOLWIRE_PEERS=$(abspath .bench/peers) TOOLWIRE_PAIRS=$(or $(SAMPLE),all) $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) tests/pairs
 
@@ -176,7 +178,7 @@ kills: $(READY) # kill a server with 200 tasks running and 200 results waiting, 
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
 fleet: $(READY) # run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
-	FLEET_SECONDS=$(SECONDS) $(BIN)/python -m tests.fleet $(SCENES)
+	FLEET_SECONDS=$(SECONDS) $(if $(OLD),FLEET_BEFORE=$(OLD)) $(BIN)/python -m tests.fleet $(SCENES)
 
 walk: $(READY) # compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)
 	$(BIN)/python -m tests.walk $(or $(WALK),--check)

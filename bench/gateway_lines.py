@@ -1,4 +1,4 @@
-"""The lines of the benchmark about gateways: one hop, the calls of 16 connections, and a list of many servers.
+"""The lines of the benchmark about gateways: a hop, calls of 16 connections, and many, broken or shared servers.
 
 The server behind is Toolwire's, over HTTP. Its results are text, because fastmcp's proxy refuses structured ones that
 are no objects, which 2026-07-28 allows. npm's mcp-proxy reaches its server by stdio only, so that it starts that
@@ -108,6 +108,35 @@ def many_servers(notes: Notes) -> None:
         measured = json.loads(found)
         notes.note("gateway, list of 10,000 tools of 1,000 servers", OURS, measured["list"])
         notes.note("gateway, memory of an idle server with 10 tools", OURS, measured["memory"])
+
+
+def broken_servers(notes: Notes) -> None:
+    """Start a gateway in front of 30 servers, 10 of which are broken."""
+    what = "gateway of 30 servers, 10 of them broken, ready"
+    for _ in range(1 if QUICK else 3):
+        try:
+            with closing(HttpServer("toolwire", everywhere=True)) as server:
+                found = _script("broken_backs.py", server.url)
+        except (ServerFailed, OSError) as error:
+            found = ServerFailed(str(error))
+        if isinstance(found, ServerFailed):
+            notes.failed(what, OURS, found)
+            return
+        notes.note(what, OURS, float(found))
+        say(f"    {OURS}: {float(found):.2f} s")
+
+
+def shared_servers(notes: Notes) -> None:
+    """Open 100 legacy sessions at a gateway with a pool of one process for each of two servers."""
+    what = "gateway and its pool of two servers, 100 legacy sessions"
+    for _ in range(1 if QUICK else 3):
+        release()
+        found = _script("shared_backs.py")
+        if isinstance(found, ServerFailed):
+            notes.failed(what, OURS, found)
+            return
+        notes.note(what, OURS, float(found))
+        say(f"    {OURS}: {float(found):.0f} MiB")
 
 
 # --- the processes ---

@@ -230,6 +230,8 @@ AT_THE_END: dict[str, Callable[[Bench], None]] = {
     "gateway-hop": gateway_lines.one_hop,
     "gateway-requests": gateway_lines.extra_requests,
     "gateway-servers": gateway_lines.many_servers,
+    "gateway-broken": gateway_lines.broken_servers,
+    "gateway-sessions": gateway_lines.shared_servers,
     "openapi-call": openapi_lines.calls,
     "openapi-reading": openapi_lines.reading,
     "redis": fleet_lines.on_redis,

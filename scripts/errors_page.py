@@ -63,6 +63,8 @@ _OTHER_AREA: Final = "Everything else"
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
+_WITHOUT_CALLS: Final = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.alias)
+
 
 class Message(NamedTuple):
     """A text in the source. `kind` is the name of an exception, `HTTP` for a response, or `log` with the level."""
@@ -94,11 +96,11 @@ class Exceptions:
         self._imports: dict[str, dict[str, str]] = {}
         self._known: dict[tuple[str, str], bool] = {}
         for module, tree in trees.items():
-            nodes = list(ast.walk(tree))
-            for node in nodes:
+            statements = list(_statements(tree))
+            for node in statements:
                 if isinstance(node, ast.ClassDef):
                     self._classes[node.name][module] = node
-            froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+            froms = [node for node in statements if isinstance(node, ast.ImportFrom)]
             self._imports[module] = {each.name: node.module or "" for node in froms for each in node.names}
 
     def _find(self, name: str, module: str) -> tuple[str, ast.ClassDef] | None:
@@ -147,6 +149,14 @@ class Exceptions:
         return self._position(bases[0], home) if bases else 0
 
 
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a module, also those inside others; they are far fewer than its nodes."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, name, ()):
+            yield node
+            yield from _statements(node)
+
+
 def _bases(node: ast.ClassDef) -> list[str]:
     """Name the base classes, without one of the same name from another library."""
     names = [ast.unparse(base).split(".")[-1] for base in node.bases]
@@ -166,17 +176,20 @@ class Module:
         }
 
     def messages(self) -> Iterator[Message]:
-        yield from self._in(self._tree, None, None)
-
-    def _in(self, node: ast.AST, function: Function | None, owner: str | None) -> Iterator[Message]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Call):
-                for kind, argument in self._sites(child, owner):
+        waiting: list[tuple[ast.AST, Function | None, str | None]] = [(self._tree, None, None)]
+        while waiting:
+            node, function, owner = waiting.pop()
+            if isinstance(node, ast.Call):
+                for kind, argument in self._sites(node, owner):
                     for text in self._texts(argument, function):
                         if re.search(r"[A-Za-z]{2}", re.sub(r"\{\w*\}", "", text)):
                             yield Message(self._area, kind, " ".join(text.split()), self._name)
-            inner = child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
-            yield from self._in(child, inner, child.name if isinstance(child, ast.ClassDef) else owner)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                function = node
+            elif isinstance(node, ast.ClassDef):
+                owner = node.name
+            inside = [each for each in ast.iter_child_nodes(node) if not isinstance(each, _WITHOUT_CALLS)]
+            waiting += [(each, function, owner) for each in reversed(inside)]
 
     def _sites(self, call: ast.Call, owner: str | None) -> Iterator[tuple[str, ast.expr]]:
         """Yield the kind and the text of a call that makes an exception or writes to a log."""
@@ -270,23 +283,33 @@ def _returned(function: Function) -> Iterator[ast.expr]:
             yield node.value
 
 
+class Source(NamedTuple):
+    """What the page needs of the source. Its syntax trees are not kept: they are a million objects."""
+
+    messages: list[Message]
+    literals: set[str]
+    """Every string, with `{}` for the parts that differ: also those in no exception."""
+
+
 @cache
-def _trees() -> dict[str, ast.Module]:
-    """Parse every module of the package."""
+def _source() -> Source:
     # The templates of new projects lie in folders that are not packages.
     paths = [path for path in sorted(SOURCE.rglob("*.py")) if (path.parent / "__init__.py").is_file()]
-    # Otherwise the collector looks through all nodes again and again while they become more.
+    # Otherwise the collector looks through all nodes again and again.
     gc.disable()
     try:
-        return {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+        trees = {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+        return Source(_messages(trees), _literals(trees))
     finally:
         gc.enable()
 
 
-@cache
 def collect() -> list[Message]:
     """Return every text of the source once, in the order of the page."""
-    trees = _trees()
+    return _source().messages
+
+
+def _messages(trees: Mapping[str, ast.Module]) -> list[Message]:
     exceptions = Exceptions(trees)
     found: dict[tuple[str, str], Message] = {}
     for name, tree in trees.items():
@@ -300,12 +323,9 @@ def collect() -> list[Message]:
     return sorted(found.values(), key=place)
 
 
-@cache
-def literals() -> set[str]:
-    """Return every string of the source, with `{}` for the parts that differ: also those in no exception."""
-    strings = (node for tree in _trees().values() for node in ast.walk(tree))
+def _literals(trees: Mapping[str, ast.Module]) -> set[str]:
     found: set[str] = set()
-    for node in strings:
+    for node in (node for tree in trees.values() for node in ast.walk(tree)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value.strip())
         elif isinstance(node, ast.JoinedStr):
@@ -338,7 +358,7 @@ def guide_texts(guide: str) -> dict[str, str]:
 
 def untrue(texts: Iterable[str], messages: Iterable[Message]) -> list[str]:
     """Return the texts that are not in the source. `…` at an end of a text stands for text before or after it."""
-    known = {unnamed(message.text) for message in messages} | literals()
+    known = {unnamed(message.text) for message in messages} | _source().literals
     return [text for text in texts if unnamed(text.strip("… ")) not in known]
 
 

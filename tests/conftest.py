@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_timeout
 from hypothesis import settings
-from tests import cases, pairwise, patience, requirements, spec
+from tests import bytecode, cases, pairwise, patience, requirements, spec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +35,9 @@ LONG_RUNS = ("TOOLWIRE_EXAMPLES", "TOOLWIRE_FUZZ", "TOOLWIRE_PEERS")
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
 settings.load_profile("toolwire")
+
+# What is collected stays: without this, the collector looks for garbage among ever more tests.
+gc.set_threshold(200_000, 50, 50)
 
 # Tests start hundreds of processes. Where this is set, each of them compiles the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -110,8 +113,11 @@ def pytest_configure(config: pytest.Config) -> None:
     cases.separate = is_whole(config)
     if strict() and not spec.OFFICIAL:
         raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and {spec.LEFT_OUT}")
-    if not hasattr(config, "workerinput"):
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
         config.pluginmanager.register(OutcomeCheck(config), "toolwire-outcome-check")
+    elif is_full_run(config):
+        bytecode.compile_files(config, bytecode.find_files()[int(worker["workerid"][2:]) :: worker["workercount"]])
 
 
 @pytest.hookimpl(tryfirst=True)

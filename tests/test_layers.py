@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -97,34 +98,59 @@ MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if (path.parent / "__i
 SOURCES = {module_name(path): path for path in MODULES}
 
 
+@dataclass
+class Facts:
+    """What the tests ask about a module. Its syntax tree is not kept: those of all modules are a million objects."""
+
+    imports: set[str] = field(default_factory=set)
+    """What it imports, by absolute name; for our own package the submodule that is really meant."""
+    coroutines: list[str] = field(default_factory=list)
+    context_variables: int = 0
+    prints: bool = False
+    parts: set[str] = field(default_factory=set)
+    """The names with which it calls `load_part`."""
+
+
 @cache
-def nodes(name: str) -> list[ast.AST]:
-    """Return the nodes of a module; parsed when a test asks, not in every process that collects the tests."""
+def facts(name: str) -> Facts:
+    """Return what a module has in it; read when a test asks, not in every process that collects the tests."""
     path = SOURCES[name]
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"), path)))
+    found = Facts()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.imports.update(_imported(name, node))
+        elif isinstance(node, ast.AsyncFunctionDef):
+            found.coroutines.append(node.name)
+        elif isinstance(node, ast.Call):
+            called = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+            last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            found.context_variables += last == "ContextVar"
+            if isinstance(called, ast.Name):
+                found.prints |= last == "print"
+                if last == "load_part":
+                    found.parts.add(str(ast.literal_eval(node.args[0])))
+    return found
+
+
+def imports(name: str) -> set[str]:
+    return facts(name).imports
+
+
+def _imported(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    package = name if SOURCES[name].name == "__init__.py" else name.rpartition(".")[0]
+    base = node.module or ""
+    if node.level:
+        above = package.split(".")[: len(package.split(".")) - node.level + 1]
+        base = ".".join([*above, *([base] if base else [])])
+    for alias in node.names:
+        submodule = f"{base}.{alias.name}"
+        yield submodule if submodule in SOURCES else base
 
 
 @cache
-def imports(name: str) -> set[str]:
-    """Return what a module imports, by absolute name; for our own package the submodule that is really meant."""
-    return set(_imported(name))
-
-
-def _imported(name: str) -> Iterator[str]:
-    package = name if SOURCES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in nodes(name):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
-            for alias in node.names:
-                submodule = f"{base}.{alias.name}"
-                yield submodule if submodule in SOURCES else base
-
-
 def part(name: str) -> str:
     """Return the entry of LAYERS that a module of the package falls under."""
     inner = name.removeprefix("toolwire").lstrip(".")
@@ -161,22 +187,10 @@ def test_imports_point_downwards() -> None:
 def test_the_lazy_parts_are_the_ones_listed_here() -> None:
     assert {name: ".".join(home) for name, home in PARTS.items()} == UPWARDS
     for name, home in UPWARDS.items():
-        asked = [module for module, used in _parts_asked_for().items() if name in used]
+        asked = [module for module in SOURCES if name in facts(module).parts]
         assert LAYERS[part(home.rpartition(".")[0])] == 4, home
         assert asked, name
         assert {LAYERS[part(module)] for module in asked} == {3}, name
-
-
-def _parts_asked_for() -> dict[str, set[str]]:
-    """Return the names with which each module calls `load_part`."""
-    return {
-        name: {
-            str(ast.literal_eval(node.args[0]))
-            for node in nodes(name)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load_part"
-        }
-        for name in SOURCES
-    }
 
 
 def test_http1_knows_nothing_of_mcp() -> None:
@@ -196,22 +210,15 @@ def test_no_import_cycles() -> None:
 
 def test_the_core_is_pure() -> None:
     for name in [name for name in SOURCES if LAYERS[part(name)] == 0]:
-        coroutines = [node.name for node in nodes(name) if isinstance(node, ast.AsyncFunctionDef)]
-        assert coroutines == [], name
+        assert facts(name).coroutines == [], name
         assert {target.partition(".")[0] for target in imports(name)} & IMPURE == set(), name
         assert third_party(name) <= {"msgspec"}, name
 
 
 def test_one_context_variable() -> None:
-    made = [
-        name
-        for name in SOURCES
-        for node in nodes(name)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).partition("[")[0].split(".")[-1] == "ContextVar"
-        and part(name) != "testing"  # The contract of a bus looks at the context of a callback.
-    ]
-    assert len(made) == 1, made
+    # The contract of a bus looks at the context of a callback.
+    made = {name: facts(name).context_variables for name in SOURCES if part(name) != "testing"}
+    assert sum(made.values()) == 1, {name: count for name, count in made.items() if count}
 
 
 @pytest.mark.parametrize(
@@ -224,13 +231,4 @@ def test_a_heavy_library_has_one_importer(library: str, home: str) -> None:
 
 def test_the_library_never_prints() -> None:
     # 2026-07-28 basic/transports/stdio: stdout carries nothing but messages.
-    printing = [
-        name
-        for name in SOURCES
-        for node in nodes(name)
-        if LAYERS[part(name)] < 5
-        and isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-    ]
-    assert printing == []
+    assert [name for name in SOURCES if LAYERS[part(name)] < 5 and facts(name).prints] == []

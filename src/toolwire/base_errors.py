@@ -38,6 +38,10 @@ class Unreachable(TransportError):
     """There is no server at the other end, or it went away before it was asked."""
 
 
+class UnsendableRequest(Unreachable):
+    """The request cannot be written, such as a header with a line break; the server is not at fault."""
+
+
 class OutcomeUnknown(TransportError):
     """No answer was read after the request left: the call may have run.
 

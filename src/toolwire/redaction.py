@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -52,6 +53,8 @@ _MAX_NAME: Final = 200
 _MAX_DEPTH: Final = 128
 # How deep texts of JSON are read that stand in texts of JSON. Each level costs as much as the text is long.
 _MAX_TEXTS: Final = 4
+# A shorter piece of base64 may be any word.
+_SHORTEST_ENCODED: Final = 6
 # White space, and the mark of the byte order that files begin with.
 _BEFORE_JSON: Final = " \t\r\n\ufeff"
 
@@ -203,6 +206,27 @@ class Redaction:
 
     def _matches_any(self, texts: Iterable[str]) -> bool:
         return any(pattern.search(text) for text in texts for pattern in self.patterns)
+
+
+def hide_values(values: Iterable[str], text: str) -> str:
+    """Mask secret values in a text: as they are, in base64, percent-encoded and with JSON escapes."""
+    known = sorted(set(values), key=len, reverse=True)
+    encoded = [form for value in known for form in _base64_forms(value.encode("utf-8", "surrogateescape"))]
+    forms = sorted({*map(re.escape, known), *encoded}, key=len, reverse=True)
+    return Redaction(patterns=["|".join(forms)])._unescaped_text(text) if forms else text
+
+
+def _base64_forms(value: bytes) -> Iterator[str]:
+    """Yield patterns of a value in base64, in both alphabets, wherever it stands in what was encoded."""
+    for before in range(3):
+        whole = base64.b64encode(bytes(before) + value).decode().rstrip("=")
+        # The characters at the edges also depend on what stands beside the value.
+        start, rest = (0, 2, 3)[before], (before + len(value)) % 3
+        sure = whole[start : len(whole) - 1 if rest else None]
+        if len(sure) >= _SHORTEST_ENCODED:
+            either = re.escape(sure).replace("\\+", "[+-]").replace("/", "[/_]")
+            edges = "[A-Za-z0-9+/_-]?"
+            yield f"{edges if before else ''}{either}{edges if rest else ''}={{0,2}}"
 
 
 def check_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.apps.test_served import HOST, MIME, PAGE, TOOL_META, VIEW_UI, asking, reached, shop
 from tests.cases import cases
 from tests.gateway.backs import behind, until
@@ -19,6 +20,7 @@ from tests.wireclient import MODERN, REVISIONS, connect
 from toolwire import Client, Context, Server, ToolResult
 from toolwire.apps import Page
 from toolwire.gateway import Gateway
+from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.protocol.errors import ServerError
 from toolwire.shape import Shape, ToolShape
 from toolwire.types import EmbeddedResource, ResourceContents, ResourceLink
@@ -283,10 +285,11 @@ async def test_a_gateway_answers_404_to_all_other_pings() -> None:
         for capabilities in (HOST, {}):
             client.capabilities = dict(capabilities)
             await client.request("ping")
-        gateway.answer_pings(False)
+        answered = gateway.fronts.front.settings
+        gateway.apply_settings(replace(answered, rules=UpstreamRules(answers_pings=False)))
         client.capabilities = HOST
         assert (await client.error("ping"))["code"] == -32601
-        gateway.answer_pings(True)
+        gateway.apply_settings(answered)
         assert await client.result("ping") == {}
         assert [answer.status for answer in line.answers] == [200, 404, 404, 200]
     await app.stop()

@@ -30,6 +30,7 @@ from toolwire.auth import (
     github,
 )
 from toolwire.auth.authentication import Gate
+from toolwire.auth.marks import Marks
 from toolwire.http import serving as http_server
 from toolwire.http.asgi import HttpApp
 from toolwire.http.responses import HttpRefusal
@@ -822,7 +823,7 @@ class Revoking(JWT):
 
 async def test_a_verifier_that_overrides_another_is_asked_about_tokens_that_are_known() -> None:
     verifier = Revoking(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
-    gate = Gate(ResourceServer(verifier), path="/", public_url=None, kv=MemoryKV())
+    gate = Gate(ResourceServer(verifier), path="/", public_url=None, marks=Marks(MemoryKV()))
     sent = f"Bearer {token()}"
     for _ in range(2):
         assert (await gate.admit(dict(SCOPE), {"authorization": sent})).subject
@@ -835,7 +836,7 @@ async def test_a_verifier_that_overrides_another_is_asked_about_tokens_that_are_
 async def test_a_token_that_is_known_needs_no_place_among_those_being_verified() -> None:
     clock, verifying = Clock(), Shares(1, 1.0, "tokens being verified")
     verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=clock)
-    gate = Gate(ResourceServer(verifier), path="/", public_url=None, kv=MemoryKV(), verifying=verifying)
+    gate = Gate(ResourceServer(verifier), path="/", public_url=None, marks=Marks(MemoryKV()), verifying=verifying)
     known, unknown = f"Bearer {token(exp=NOW + 3600)}", f"Bearer {token(exp=NOW + 3601)}"
     principal = await gate.admit(dict(SCOPE), {"authorization": known})
     verifying.take("somebody")
@@ -853,7 +854,7 @@ async def test_a_token_that_is_known_needs_no_place_among_those_being_verified()
 async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -> None:
     verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
     auth = [verifier, ApiKeys({ALICE: "alice"}, header="X-API-Key")]
-    gate = Gate(ResourceServer(auth), path="/", public_url=None, kv=MemoryKV())
+    gate = Gate(ResourceServer(auth), path="/", public_url=None, marks=Marks(MemoryKV()))
     sent = token()
     assert await gate.admit(dict(SCOPE), {"authorization": f"Bearer {sent}"})
     with pytest.raises(HttpRefusal):
@@ -863,7 +864,7 @@ async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -
 async def test_a_gate_that_is_narrowed_lets_in_whom_both_gates_let_in() -> None:
     def gate(**scopes: str) -> Gate:
         keys = {f"key-of-{name}": Principal(name, scopes=frozenset(given.split())) for name, given in scopes.items()}
-        return Gate(ResourceServer(ApiKeys(keys)), path="/mcp", public_url=None, kv=MemoryKV())
+        return Gate(ResourceServer(ApiKeys(keys)), path="/mcp", public_url=None, marks=Marks(MemoryKV()))
 
     async def admitted(name: str) -> Principal:
         return await narrowed.admit(SCOPE, {"authorization": f"Bearer key-of-{name}"})
@@ -877,7 +878,8 @@ async def test_a_gate_that_is_narrowed_lets_in_whom_both_gates_let_in() -> None:
             await admitted(name)
         assert caught.value.status == status
     # The key is somebody else's now.
-    narrowed = Gate(ResourceServer(ApiKeys({"key-of-ann": "zoe"})), path="/mcp", public_url=None, kv=MemoryKV())
+    others = ResourceServer(ApiKeys({"key-of-ann": "zoe"}))
+    narrowed = Gate(others, path="/mcp", public_url=None, marks=Marks(MemoryKV()))
     narrowed.narrow(before)
     with pytest.raises(HttpRefusal) as caught:
         await admitted("ann")

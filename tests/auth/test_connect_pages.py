@@ -269,7 +269,7 @@ async def test_pages_cannot_be_framed_kept_or_scripted() -> None:
         page = await Browser(scene, "alice").open(link)
         assert page.headers["cache-control"] == "no-store"
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-        assert page.headers["referrer-policy"] == "no-referrer"
+        assert page.headers["referrer-policy"] == "same-origin"
         cookie = page.headers["set-cookie"]
         assert cookie.startswith("__Host-") and "HttpOnly" in cookie and "Secure" in cookie and "SameSite=Lax" in cookie
         assert b"alice" not in page.body, "the page does not say who asked"
@@ -279,6 +279,18 @@ async def test_pages_cannot_be_framed_kept_or_scripted() -> None:
             refused = HttpClient(scene.app, path=link.removeprefix(PUBLIC), headers={"host": "api.example.org"})
             answer = await refused.start(method, body=b"", server=("10.0.0.1", 443)).finished()
             assert answer.status == 405
+
+
+async def test_pages_check_host_and_origin() -> None:
+    async with world() as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        for path in (link.removeprefix(PUBLIC), "/connect/"):
+            rebound = HttpClient(scene.app, path=path, headers={"host": "evil.example"})
+            assert (await rebound.start("GET", body=b"", server=("10.0.0.1", 443)).finished()).status == 421
+            for origin, status in (("https://evil.example", 403), ("null", 403), (PUBLIC, 400)):
+                posted = HttpClient(scene.app, path=path, headers={"host": "api.example.org", "origin": origin})
+                answer = await posted.start("POST", body=b"page=x", server=("10.0.0.1", 443)).finished()
+                assert answer.status == status
 
 
 # --- providers that are down, refuse, or grant less ---
@@ -657,6 +669,15 @@ async def test_the_page_of_accounts_is_for_users_who_sign_in() -> None:
         await app.stop()
 
 
+async def test_a_user_whose_token_is_too_long_for_a_form_is_told_so() -> None:
+    async with world("proxy") as scene, scene.client("alice", MODERN) as client:
+        link = link_in(text(await client.call_tool("account")))
+        scene.google.token_length = 60_000
+        page = await Browser(scene, "alice").connect(link)
+        assert page.status == 400 and b"too long" in page.body
+        assert (await client.call_tool("account")).is_error
+
+
 async def test_strangers_cannot_fill_the_store_with_sign_ins() -> None:
     async with world("server") as scene:
         browser = Browser(scene, "alice")
@@ -674,7 +695,7 @@ async def test_wrong_keys_on_the_page_are_refused_with_429_after_a_while(header:
     async with world() as scene:
         keys = ApiKeys({f"the-key-of-{user}-0123456789": user for user in ("alice", "bob")}, header=header)
         scene.app = app = scene.server().http_app(public_url=PUBLIC, auth=keys)
-        app._gate._in_vain = InVain(lambda: 0.0)
+        app.settings.gate._in_vain = InVain(lambda: 0.0)
         browser = Browser(scene, "alice")
         page = await browser.open(f"{PUBLIC}/connect/")
 

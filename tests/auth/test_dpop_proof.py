@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from joserfc.jwk import ECKey
+from msgspec.structs import replace
 from tests.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, key_set, sign
 from tests.cases import cases
 from tests.http.httpclient import Answer
@@ -71,6 +73,21 @@ async def test_a_store_that_is_full_lets_nobody_in_for_now() -> None:
     async with application(stores=Stores(MemoryKV(max_items=0), MemoryLog(), MemoryBus())) as app:
         answer = await call(app, token, proof(token))
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_proofs_of_one_caller_fill_a_share_of_the_store_alone() -> None:
+    async with application(stores=Stores(MemoryKV(max_items=40), MemoryLog(), MemoryBus())) as app:
+        token, other = bound_token(sub="mallory"), bound_token()
+        answers = [await call(app, token, proof(token)) for _ in range(13)]
+        assert [each.status for each in answers] == [200] * 10 + [429] * 3
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (await call(app, other, proof(other))).status == 200
+        # Four callers with their shares leave room for everything else.
+        for name in ("oscar", "trudy", "walter"):
+            token = bound_token(sub=name)
+            answers = [await call(app, token, proof(token)) for _ in range(11)]
+        assert answers[-1].status == 503
+        assert (await app._endpoint.stores.kv.put("another", b"", ttl=60)) is True
 
 
 async def test_a_bound_token_is_nothing_without_its_proof() -> None:
@@ -153,3 +170,35 @@ async def test_noise_instead_of_a_proof(noise: str) -> None:
         client = ModernClient(app, headers={"authorization": f"DPoP {token}"})
         answer = await client.call("whoami", raw_headers=[(b"dpop", noise.encode("latin-1"))])
         assert answer.status == 401
+
+
+class SlowJWT(JWT):
+    """Verifies tokens when `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(ISSUER, audience=AUDIENCE, keys=key_set(RSA))
+        self.asked, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def verify(self, token: str) -> Any:
+        self.asked.set()
+        await self.goes_on.wait()
+        return await super().verify(token)
+
+
+async def test_proof_of_a_request_that_two_gates_check_counts_once() -> None:
+    slow = SlowJWT()
+    server = Server("s", auth=slow)
+    server.tool(lambda: "done", name="whoami")
+    app = server.http_app()
+    token = bound_token()
+    sent = proof(token)
+    calling = asyncio.ensure_future(call(app, token, sent))
+    await slow.asked.wait()
+    auth = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA))
+    server.apply_settings(replace(server.settings, auth=auth))
+    slow.goes_on.set()
+    answer = await calling
+    assert (answer.status, text_of(answer.json())) == (200, "done")
+    # Another request with the same proof is refused.
+    assert (await call(app, token, sent)).status == 401
+    await app.stop()

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +19,7 @@ from toolwire.auth import MemoryStorage, NeedsLogin, OAuth, SignInFailed
 from toolwire.auth.client import login as login_module
 from toolwire.auth.client.callback import CallbackServer
 from toolwire.auth.client.login import has_browser
+from toolwire.auth.loopback_server import MAX_HEADS
 
 
 @pytest.fixture
@@ -185,6 +187,34 @@ async def test_a_connection_that_says_nothing_does_not_hold_up_the_end() -> None
         assert await status(f"{callback.redirect_uri}?code=x&state=s1") == 200
     assert await reader.read() == b""
     writer.close()
+
+
+@cases("held", [b"", b"GET / HTTP/1.1\r\n"])
+async def test_held_connections_do_not_keep_the_answer_out(held: bytes) -> None:
+    async with CallbackServer() as callback:
+        callback.expect("s1")
+        parts = urlsplit(callback.redirect_uri)
+        writers = []
+        for _ in range(MAX_HEADS + 16):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            writer.write(held)
+            writers.append(writer)
+        assert await status(f"{callback.redirect_uri}?code=x&state=s1") == 200
+        assert await callback.answer(5) == "?code=x&state=s1"
+    for writer in writers:
+        writer.close()
+
+
+@cases("said", [b"\x16\x03\x01", b"POST /", b"GET http://", b"GETX", b"\r\n"])
+async def test_what_is_no_request_for_the_page_ends_at_once(said: bytes) -> None:
+    async with CallbackServer() as callback:
+        parts = urlsplit(callback.redirect_uri)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(said)
+        async with asyncio.timeout(5):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
 
 
 async def test_a_taken_port_says_so() -> None:

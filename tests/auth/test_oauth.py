@@ -13,6 +13,7 @@ from tests.cases import cases
 from toolwire.auth import Auth, FileStorage, MemoryStorage, NeedsLogin, OAuth, SignInFailed
 from toolwire.auth.client.sign_in import MAX_CHALLENGES, MAX_KINDS, MAX_STEP_UPS
 from toolwire.auth.contract import as_auth
+from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import Unauthorized
 
 
@@ -83,6 +84,33 @@ async def test_ten_calls_at_once_open_one_browser(scene: Scene) -> None:
     assert await asyncio.gather(*(scene.call(auth) for _ in range(10))) == [200] * 10
     assert scene.visits == 1
     assert len(scene.login.clients) == 1
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_calls_of_two_loops_open_one_browser(scene: Scene, agrees: bool) -> None:
+    visits: list[str] = []
+
+    async def person(url: str) -> str:
+        visits.append(url)
+        # Both calls were refused, and the second one has had time to open a browser, too.
+        async with asyncio.timeout(20):
+            while len(scene.server.asked("/mcp")) < 2:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        if not agrees:
+            raise SignInFailed("The person said no")
+        async with HttpPool() as pool:
+            return await Scene(scene.server, scene.login, pool).person(url)
+
+    async def call() -> int:
+        async with HttpPool() as pool:
+            return await Scene(scene.server, scene.login, pool).call(auth)
+
+    auth = OAuth(login=person)
+    loops = (asyncio.to_thread(asyncio.run, call()) for _ in range(2))
+    answers = await asyncio.gather(*loops, return_exceptions=True)
+    assert len(visits) == 1
+    assert [answer if agrees else str(answer) for answer in answers] == [200 if agrees else "The person said no"] * 2
 
 
 async def test_a_failure_is_shared_too(scene: Scene) -> None:

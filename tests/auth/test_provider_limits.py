@@ -77,7 +77,7 @@ class World:
             return ctx.principal.subject
 
         self.app = server.http_app(trusted_proxies=["127.0.0.1"])
-        gate: Any = self.app._gate
+        gate: Any = self.app.settings.gate
         gate._in_vain = InVain(self.clock)
 
     def start(self, token: str, address: str = "192.0.2.1") -> Answer:
@@ -130,7 +130,7 @@ async def test_unknown_keys_are_refused_with_429_after_a_while(header: str | Non
     server = Server("almanac", auth=ApiKeys({"key-of-ada": "ada"}, header=header))
     server.tool(name="whoami")(lambda: "in")
     app = server.http_app()
-    gate: Any = app._gate
+    gate: Any = app.settings.gate
     gate._in_vain = InVain(Clock(0.0))
 
     async def call(key: str) -> Answer:
@@ -150,7 +150,7 @@ async def test_callers_who_were_let_in_before_stay_while_an_address_guesses(head
     server = Server("almanac", auth=ApiKeys({"key-of-ada": "ada", "key-of-bob": "bob"}, header=header))
     server.tool(name="whoami")(lambda: "in")
     app = server.http_app()
-    gate: Any = app._gate
+    gate: Any = app.settings.gate
     clock = Clock(0.0)
     gate._in_vain = InVain(clock)
 
@@ -178,7 +178,7 @@ async def test_guesses_that_are_judged_at_the_same_time_all_count() -> None:
         return None
 
     app = Server("almanac", auth=verify).http_app()
-    gate: Any = app._gate
+    gate: Any = app.settings.gate
     clock = Clock(0.0)
     gate._in_vain = InVain(clock)
 
@@ -199,7 +199,7 @@ async def test_guesses_that_are_judged_at_the_same_time_all_count() -> None:
 async def test_signed_tokens_are_judged_while_an_address_guesses() -> None:
     signed = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
     app = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada"}), signed]).http_app()
-    gate: Any = app._gate
+    gate: Any = app.settings.gate
     gate._in_vain = InVain(Clock(0.0))
 
     async def call(token: str) -> int:
@@ -218,7 +218,7 @@ async def test_unknown_keys_are_counted_with_anonymous() -> None:
     server = Server("almanac", auth=[ApiKeys({"key-of-ada": "ada", "key-of-bob": "bob"}), Anonymous()])
     server.tool(name="whoami")(lambda ctx: ctx.principal.subject)
     app = server.http_app()
-    gate: Any = app._gate
+    gate: Any = app.settings.gate
     gate._in_vain = InVain(Clock(0.0))
 
     async def call(key: str | None) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any
@@ -21,10 +22,12 @@ from toolwire import Context, Server
 from toolwire.auth import OAuthProxy, Principal, Upstream, github
 from toolwire.auth.browser import digest
 from toolwire.auth.verify.fetch import ProviderAnswer as Fetched
+from toolwire.auth.verify.provider_limits import IN_VAIN
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError
 from toolwire.sealing_aes import AesSealer
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.wire.storage_budget import StorageBudget
 
 PUBLIC = "https://api.example.org"
 REDIRECT = "http://127.0.0.1:7777/callback"
@@ -44,6 +47,7 @@ class Google:
         self.lifetime: Any = 3600
         self.refreshes = True
         self.refreshed_user = ""
+        self.token_length = 0
 
     def sign_in(self, url: str, user: str = "alice") -> str:
         """The user signs in; the address that the browser is sent back to."""
@@ -65,7 +69,7 @@ class Google:
         else:
             _, user, *scopes = form["refresh_token"].split("|")
             user = self.refreshed_user or user
-        token = f"google-access-{len(self.tokens)}"
+        token = f"google-access-{len(self.tokens)}".ljust(self.token_length, "x")
         # More than was asked for: what the same user granted to our client before.
         self.tokens[token] = Principal(user, "https://google", scopes=frozenset({*scopes, "granted-before"}))
         answer: dict[str, Any] = {"access_token": token, "expires_in": self.lifetime}
@@ -85,12 +89,14 @@ class World:
     def __init__(self, google: Google, app: Any, clock: Clock) -> None:
         self.google, self.app, self.clock = google, app, clock
         self.cookies: dict[str, str] = {}
+        self.address = "127.0.0.1"
 
     async def fetch(self, method: str, path: str, form: Mapping[str, str] | bytes = b"", **headers: str) -> Answer:
         path, _, query = path.removeprefix(PUBLIC).partition("?")
         body = form if isinstance(form, bytes) else urlencode(form).encode()
         client = HttpClient(self.app, path=path, headers={"host": "api.example.org", **headers})
-        return await client.start(method, body=body, query=query, server=("10.0.0.1", 443)).finished()
+        sent = client.start(method, body=body, query=query, server=("10.0.0.1", 443), client=(self.address, 50000))
+        return await sent.finished()
 
     async def browse(self, method: str, path: str, form: Mapping[str, str] | None = None) -> Answer:
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -173,12 +179,13 @@ def arrived(answer: Answer) -> dict[str, str]:
 
 def make_app(
     google: Google,
-    clock: Clock,
+    clock: Callable[[], float],
     *,
     secret: str = SECRET,
     stores: Stores | None = None,
     path: str = "/mcp",
     upstream: Mapping[str, str] | None = None,
+    public_url: str = PUBLIC,
     **options: Any,
 ) -> Any:
     given: dict[str, Any] = {
@@ -195,7 +202,7 @@ def make_app(
     async def whoami(ctx: Context) -> str:
         return f"{ctx.principal.subject} {' '.join(sorted(ctx.principal.scopes))}"
 
-    return server.http_app(path=path, public_url=PUBLIC)
+    return server.http_app(path=path, public_url=public_url)
 
 
 @asynccontextmanager
@@ -366,7 +373,7 @@ def test_it_says_when_nothing_will_outlive_the_process(
     monkeypatch.delenv("TOOLWIRE_SECRET", raising=False)
     upstream = Upstream(authorize_url="https://a/x", token_url="https://a/y", client_id="c", client_secret="s")
     Server("s", auth=OAuthProxy(Google(), upstream), secret=secret).http_app(public_url=PUBLIC)
-    assert ("no secret=" in caplog.text) == warned
+    assert ("every user has to sign in again: this server has no secret" in caplog.text) == warned
 
 
 # --- the consent page ---
@@ -454,12 +461,31 @@ async def test_consent_cannot_be_skipped() -> None:
         assert again.status == 400
 
 
+async def test_consent_page_checks_host_and_origin() -> None:
+    async with world() as w:
+        client = await w.register()
+        page = await w.browse("GET", w.request(client))
+        cookie = "; ".join(f"{name}={value}" for name, value in w.cookies.items())
+        form = {"request": hidden(page), "decision": "allow"}
+        for origin in ("https://evil.example", "null"):
+            refused = await w.fetch("POST", "/oauth/authorize", form, cookie=cookie, origin=origin)
+            assert (refused.status, "location" in refused.headers) == (403, False)
+        rebound = await w.fetch("GET", w.request(client), host="evil.example")
+        assert (rebound.status, "set-cookie" in rebound.headers) == (421, False)
+        agreed = await w.fetch("POST", "/oauth/authorize", form, cookie=cookie, origin=PUBLIC)
+        assert agreed.status == 303
+        # Programs in pages of any origin register and get tokens.
+        metadata = json.dumps({"redirect_uris": [REDIRECT]}).encode()
+        assert (await w.fetch("POST", "/oauth/register", metadata, origin="https://other.example")).status == 201
+
+
 async def test_a_state_is_good_once_and_for_ten_minutes() -> None:
     async with world() as w:
         client = await w.register()
-        back = w.google.sign_in((await w.consent(client)).headers["location"])
-        assert "code" in arrived(await w.browse("GET", back))
-        assert (await w.browse("GET", back)).status == 400
+        sent = (await w.consent(client)).headers["location"]
+        first, second = [arrived(await w.browse("GET", w.google.sign_in(sent)))["code"] for _ in range(2)]
+        assert (await w.token(client, first)).status == 200
+        assert (await w.token(client, second)).json()["error"] == "invalid_grant"
         late = w.google.sign_in((await w.consent(client)).headers["location"])
         w.clock.now += 601
         assert (await w.browse("GET", late)).status == 400
@@ -675,6 +701,22 @@ async def test_a_code_that_the_provider_does_not_take() -> None:
         assert (await w.token(client, code)).json()["error"] == "invalid_grant"
 
 
+async def test_what_is_too_long_to_be_handed_out_is_an_error_of_oauth() -> None:
+    async with world() as w:
+        client = await w.register()
+        page = await w.browse("GET", w.request(client, scope="x" * 45_000))
+        assert page.status == 400 and b"too long" in page.body
+        sent = (await w.consent(client)).headers["location"]
+        state = dict(parse_qsl(urlsplit(sent).query))["state"]
+        back = await w.browse("GET", f"/oauth/callback?{urlencode({'code': 'x' * 45_000, 'state': state})}")
+        assert back.status == 400 and b"too long" in back.body
+        code = await w.code(client)
+        w.google.token_length = 45_000
+        answer = await w.token(client, code)
+        assert (answer.status, answer.json()["error"]) == (400, "invalid_grant")
+        assert "too long" in answer.json()["error_description"]
+
+
 async def test_while_the_provider_is_down_nothing_is_used_up() -> None:
     async with world() as w:
         client = await w.register()
@@ -788,9 +830,104 @@ async def test_a_token_that_the_provider_took_back() -> None:
 
 async def test_a_store_that_is_full_is_a_503() -> None:
     async with world(stores=Stores(MemoryKV(max_items=0), MemoryLog(), MemoryBus())) as w:
-        sent = await w.consent(await w.register())
-        answer = await w.browse("GET", w.google.sign_in(sent.headers["location"]))
+        client = await w.register()
+        answer = await w.token(client, await w.code(client))
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+# --- many sign-ins ---
+
+
+async def test_a_sign_in_that_is_not_finished_leaves_nothing_in_the_store() -> None:
+    stores = Stores.memory()
+    async with world(stores=stores) as w:
+        client = await w.register()
+        asked = dict(parse_qsl(urlsplit((await w.consent(client)).headers["location"]).query))
+        for answer in ({"error": "access_denied"}, {"error": "x"}, {}, {"code": "made-up"}):
+            await w.browse("GET", f"/oauth/callback?{urlencode({**answer, 'state': asked['state']})}")
+        assert await stores.kv.keys("toolwire:oauth") == []
+
+
+async def test_sign_ins_of_one_address_are_limited() -> None:
+    async with world() as w:
+        client = await w.register()
+        page = await w.browse("GET", w.request(client))
+        form = {"request": hidden(page), "decision": "allow"}
+        answers = [await w.browse("POST", "/oauth/authorize", form) for _ in range(IN_VAIN + 5)]
+        assert [each.status for each in answers] == [303] * IN_VAIN + [429] * 5
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert answers[-1].headers["content-type"].startswith("text/html")
+        w.address = "203.0.113.9"
+        assert (await w.browse("POST", "/oauth/authorize", form)).status == 303
+
+
+async def test_made_up_codes_of_many_addresses_fill_a_share_of_the_store_alone() -> None:
+    async with world(stores=Stores(MemoryKV(max_items=40), MemoryLog(), MemoryBus())) as w:
+        client = await w.register()
+        held = (await w.token(client, await w.code(client))).json()["refresh_token"]
+        answers = []
+        for number in range(12):
+            w.address = f"203.0.113.{number}"
+            sent = (await w.consent(client)).headers["location"]
+            w.google.sign_in(sent)
+            w.google.codes.clear()
+            state = dict(parse_qsl(urlsplit(sent).query))["state"]
+            back = await w.browse("GET", f"/oauth/callback?{urlencode({'code': 'made-up', 'state': state})}")
+            answers.append(await w.token(client, arrived(back)["code"]))
+        assert [each.status for each in answers] == [400] * 9 + [429] * 3
+        assert answers[-1].json()["error"] == "temporarily_unavailable"
+        assert (await w.refresh(client, held)).status == 200
+
+
+async def test_refresh_tokens_of_a_sign_in_leave_one_value_in_the_store() -> None:
+    stores = Stores.memory()
+    async with world(stores=stores) as w:
+        client = await w.register()
+        held = [(await w.token(client, await w.code(client))).json()["refresh_token"]]
+        before = await stores.kv.keys("toolwire:oauth")
+        for _ in range(20):
+            held.append((await w.refresh(client, held[-1])).json()["refresh_token"])
+        assert len(await stores.kv.keys("toolwire:oauth")) == len(before) + 1
+        for used in held[:-1]:
+            assert (await w.refresh(client, used)).json()["error"] == "invalid_grant"
+        # What was not used because the provider was down is good still, and what came before it is not.
+        w.google.down = True
+        assert (await w.refresh(client, held[-1])).status == 503
+        w.google.down = False
+        assert (await w.refresh(client, held[-2])).json()["error"] == "invalid_grant"
+        answers = await asyncio.gather(*(w.refresh(client, held[-1]) for _ in range(5)))
+        assert sorted(each.status for each in answers) == [200, 400, 400, 400, 400]
+
+
+async def test_retries_while_the_provider_is_down_take_no_room() -> None:
+    async with world() as w:
+        marks = w.app.settings.gate._pages[-1]._desk._marks
+        marks._budget = StorageBudget(4, 0.5, of=4)
+        client = await w.register()
+        code = await w.code(client)
+        w.google.down = True
+        assert {(await w.token(client, code)).status for _ in range(20)} == {503}
+        w.google.down = False
+        refresh = (await w.token(client, code)).json()["refresh_token"]
+        w.google.down = True
+        assert {(await w.refresh(client, refresh)).status for _ in range(20)} == {503}
+        w.google.down = False
+        assert (await w.refresh(client, refresh)).status == 200
+        # The marks that stayed count: that of the code, and that of the refresh token.
+        assert marks._budget._shares.total == 2
+
+
+async def test_refresh_tokens_of_one_user_fill_a_share_of_the_store_alone() -> None:
+    async with world(stores=Stores(MemoryKV(max_items=40), MemoryLog(), MemoryBus())) as w:
+        client, users = await w.register(), ["alice"] * 8 + ["bob"]
+        held = []
+        for user in users:
+            sent = (await w.consent(client)).headers["location"]
+            back = arrived(await w.browse("GET", w.google.sign_in(sent, user)))
+            held.append((await w.token(client, back["code"])).json()["refresh_token"])
+        w.app.settings.gate._pages[-1]._desk._marks._budget = StorageBudget(20, 0.25, of=20)
+        statuses = [(await w.refresh(client, each)).status for each in held]
+        assert statuses == [200] * 5 + [429] * 3 + [200]
 
 
 # --- the edges of HTTP ---
@@ -805,7 +942,7 @@ async def test_methods_and_pages_of_other_sites() -> None:
         assert preflight.status == 204
         assert preflight.headers["access-control-allow-origin"] == "*"
         assert "MCP-Protocol-Version" in preflight.headers["access-control-allow-headers"]
-        assert (await w.fetch("OPTIONS", "/oauth/authorize", origin="https://app.example")).status == 405
+        assert (await w.fetch("OPTIONS", "/oauth/authorize", origin="https://app.example")).status == 403
         page = await w.browse("GET", w.request(await w.register()))
         assert "access-control-allow-origin" not in page.headers
         assert (await w.fetch("POST", "/oauth/token", b"x" * 70_000)).status == 413

@@ -16,6 +16,7 @@ from tests.auth.stand_in import AuthorizationServer, Reply, Request, basic
 from tests.cases import cases
 from tests.redis_server import RedisServer, running
 
+from toolwire import Server
 from toolwire.auth import ClientCredentials, Principal
 from toolwire.auth.errors import NotConnected, Refused, SignInFailed
 from toolwire.auth.flow.authorization import query_parameters
@@ -49,6 +50,29 @@ BOB = Principal("bob", "https://login.example")
 
 def asker(principal: Principal | None, token: str | None = None) -> Asker:
     return Asker(Owner.of(principal), principal, token)
+
+
+@pytest.mark.parametrize(
+    ("kind", "warned"),
+    [
+        (StaticSecret("a secret of the server"), False),
+        (ServerOAuth("https://login.example", grant=ClientCredentials("us", "our-secret")), False),
+        (TokenExchange("https://login.example", client_id="us", client_secret="our-secret"), False),
+        (UserSecret(), True),
+        (UserOAuth("https://login.example"), True),
+        (ServerOAuth("https://login.example", operators=["alice"]), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_missing_secret_is_said_where_people_connect_accounts(
+    kind: Kind, warned: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOOLWIRE_SECRET", raising=False)
+    server = Server("s", credentials={"one": kind, "two": UserSecret()} if warned else {"one": kind})
+    assert "one" in server.vault
+    said = [each.getMessage() for each in caplog.records if "no secret" in each.getMessage()]
+    assert len(said) == warned
+    assert all("connect their accounts again" in each and "TOOLWIRE_SECRET" in each for each in said)
 
 
 @pytest.fixture(scope="module")
@@ -446,6 +470,63 @@ async def test_a_revocation_wins_over_a_refresh_that_is_under_way(login: Authori
             await vault.obtain("github", asker(ALICE))
         await asyncio.gather(*revoking)
         assert await replicas.kv.keys("toolwire:vault:record:") == []
+
+
+@cases("revokes_first", [True, False])
+async def test_tokens_of_a_refresh_during_a_revocation_are_revoked_at_the_provider(
+    login: AuthorizationServer, revokes_first: bool
+) -> None:
+    login.document["revocation_endpoint"] = f"{login.url}/revoke"
+    login.routes["/revoke"] = lambda request: Reply()
+    async with connected(login) as (replicas, vault):
+        other = replicas.vault()
+        replicas.clock.now += 4000
+        before = set(login.refresh_tokens)
+        revoking: list[asyncio.Future[bool]] = []
+        deleting, kept = asyncio.Event(), other.records.delete
+
+        async def delete(key: str) -> bool:
+            # The refresh ends between what the revocation reads and what it deletes.
+            await deleting.wait()
+            return await kept(key)
+
+        if not revokes_first:
+            other.records.delete = delete  # type: ignore[method-assign]
+
+        def token(request: Request) -> Reply:
+            revoking.append(asyncio.ensure_future(other.revoke("github", Owner.of(ALICE))))
+            return login._token(request)
+
+        login.routes["/token"] = token
+        with pytest.raises(NotConnected):
+            await vault.obtain("github", asker(ALICE))
+        deleting.set()
+        assert await asyncio.gather(*revoking) == [True]
+        told = {each.form["token"] for each in login.asked("/revoke")}
+        assert set(login.refresh_tokens) - before <= told, "the new tokens live on at the provider"
+        assert await replicas.kv.keys("toolwire:vault:record:") == []
+
+
+async def test_a_record_that_is_sealed_anew_during_a_refresh_is_renewed(login: AuthorizationServer) -> None:
+    async with connected(login) as (replicas, vault):
+        replicas.clock.now += 4000
+        key = vault._key("github", vault.kind("github"), Owner.of(ALICE))
+
+        def token(request: Request) -> Reply:
+            async def seal_anew() -> bool:
+                found = await vault.records.get(key)
+                assert found is not None
+                return await vault.records.put(key, found[0], expect=found[1])
+
+            sealing.append(asyncio.ensure_future(seal_anew()))
+            return login._token(request)
+
+        sealing: list[asyncio.Future[bool]] = []
+        login.routes["/token"] = token
+        for _ in range(2):
+            assert (await vault.obtain("github", asker(ALICE))).token in login.valid
+            replicas.clock.now += 4000
+        assert await asyncio.gather(*sealing) == [True] * 2
 
 
 async def test_fewer_scopes_than_needed_connect_nothing(login: AuthorizationServer) -> None:

@@ -176,6 +176,9 @@ def test_a_row_knows_its_item_and_stays_the_same_element(friendly: Callable[...,
     moved = page.evaluate(
         f"""async () => {{
             const space = document.querySelector("#browse .space");
+            // A busy machine may still draw the rows of the tab that was chosen last.
+            const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+            for (let count = -1; count !== space.children.length; await frames()) count = space.children.length;
             const before = [...space.children];
             const changes = [];
             new MutationObserver((records) => changes.push(...records)).observe(space, {{ childList: true }});

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
 from tests.auth.stand_in import Reply, Scene, Stage
+from tests.auth.test_proxy import REDIRECT, VERIFIER, Google, make_app
 from tests.browser.servers.hostile import ATTACK
 from tests.browser.test_hostile import assert_unharmed
 from tests.inspector.test_sign_in import speak
+
+from toolwire.auth.browser import digest
+from toolwire.http import serving
 
 
 class Thread:
@@ -112,3 +118,52 @@ def test_a_hostile_authorization_server_runs_nothing(
     opened.shot("hostile-sign-in")
     assert page.locator(".side a").count() == 0
     assert_unharmed(opened)
+
+
+class Proxy:
+    """A server behind an OAuth proxy, in a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.sockets = serving.listen("127.0.0.1", 0, public=False)
+        self.origin = serving.url_of(self.sockets, "127.0.0.1", "").replace("127.0.0.1", "localhost")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        assert self.ready.wait(timeout=10)
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        upstream = {"authorize_url": f"{self.origin}/readyz", "token_url": f"{self.origin}/token"}
+        app = make_app(Google(), time.time, upstream=upstream, public_url=self.origin)
+        server = serving.HttpServer(app, self.sockets, drain=1.0)
+        running = asyncio.create_task(server.serve(self.ready.set))
+        await self._stop.wait()
+        server.stop()
+        await running
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=10)
+
+
+def test_browser_names_the_origin_of_the_consent_form(browser: Any) -> None:
+    proxy = Proxy()
+    context = browser.new_context()
+    try:
+        registered = context.request.post(f"{proxy.origin}/oauth/register", data={"redirect_uris": [REDIRECT]}).json()
+        asked = {
+            "response_type": "code",
+            "client_id": registered["client_id"],
+            "redirect_uri": REDIRECT,
+            "code_challenge": digest(VERIFIER),
+            "code_challenge_method": "S256",
+        }
+        page = context.new_page()
+        page.goto(f"{proxy.origin}/oauth/authorize?{urlencode(asked)}")
+        with page.expect_request("**/oauth/authorize") as sent:
+            page.get_by_role("button", name="Allow").click()
+        page.wait_for_url("**/readyz?*")
+        assert sent.value.all_headers()["origin"] == proxy.origin
+    finally:
+        context.close()
+        proxy.end()

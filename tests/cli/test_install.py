@@ -72,7 +72,10 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
 def test_value_that_the_client_would_expand_is_refused(
     toolwire: Command, home: Path, server: Path, client: str, value: str
 ) -> None:
+    started = home / "started"
+    server.write_text(f"{server.read_text()}open({str(started)!r}, 'w').close()\n")
     done = toolwire("install", str(server), "--client", client, "--env", f"KEY={value}", "--yes")
+    assert started.exists() is ("${" not in value), "nothing is started in vain"
     if "${" in value:
         assert (done.status, "--env KEY has '${'" in done.err) == (2, True), done
         assert not list(home.rglob("*.json"))
@@ -80,6 +83,24 @@ def test_value_that_the_client_would_expand_is_refused(
         assert done.status == 0, done.err
         path, member = FILES[client]
         assert json.loads((home / path).read_text())[member]["shop"]["env"] == {"KEY": value}
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [
+        ("--env", "${A}=x", "the name of a variable of --env has '${'"),
+        ("--env", "A${=x", "the name of a variable of --env has '${'"),
+        ("--name", "${HOME}", "--name has '${'"),
+        ("--name", "a${b", "--name has '${'"),
+    ],
+)
+def test_name_that_the_client_would_expand_is_refused(
+    toolwire: Command, home: Path, server: Path, client: str, option: str, given: str, said: str
+) -> None:
+    done = toolwire("install", str(server), "--client", client, option, given, "--yes")
+    assert (done.status, said in done.err) == (2, True), done
+    assert not list(home.rglob("*.json"))
 
 
 def test_path_and_url_that_the_client_would_expand_are_refused(toolwire: Command, home: Path, server: Path) -> None:
@@ -137,6 +158,25 @@ def test_the_rest_of_the_file_stays_and_a_backup_is_kept(toolwire: Command, home
     assert len(list(path.parent.iterdir())) == 3
     assert "nothing was written" in toolwire("install", str(server), "--client", "cursor", "--env", "N=2", "--yes").out
     assert len(list(path.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize(
+    "number",
+    ["1.0000000000000000001", "123456789012345678901234567890.5", "1e-400", "-0", "-0.0", "1.10", "1E5", "9" * 50],
+)
+def test_numbers_of_the_rest_of_the_file_stay_as_they_are_written(
+    toolwire: Command, home: Path, client: str, number: str
+) -> None:
+    path, member = home / FILES[client][0], FILES[client][1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"{member}": {{"old": {{"command": "x", "n": [{number}]}}}}, "n": {number}, "t": "{number}"}}')
+    assert toolwire("install", "https://x.example/mcp", "--client", client, "--yes").status == 0
+    found = json.loads(path.read_text(), parse_int=str, parse_float=str)
+    assert (found["n"], found["t"]) == (number, number)
+    assert found[member]["old"] == {"command": "x", "n": [number]}
+    assert '"t": "' in path.read_text()
+    assert f'"n": {number}' in path.read_text(), "it is a number still"
 
 
 @pytest.mark.parametrize(
@@ -302,8 +342,7 @@ def test_special_file_that_is_put_there_meanwhile_stays(
 ) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
-    monkeypatch.setattr(client_files, "read", lambda path: {})
-    monkeypatch.setattr(client_files, "_indent", lambda path: 2)
+    monkeypatch.setattr(client_files, "_text_of", lambda path: "")
     os.mkfifo(path)
     done = toolwire("install", str(server), "--client", "cursor", "--yes")
     assert (done.status, stat.S_ISFIFO(path.lstat().st_mode)) == (1, True)

@@ -143,13 +143,14 @@ with socket.create_server(("127.0.0.1", 0)) as listening:
         file.write(f"{os.getpid()} {listening.getsockname()[1]}\\n")
     threading.Event().wait()
 """
+# It ends with its input, so that nothing waits for it.
+LISTENS_UNTIL_THE_END = LISTENS.replace("threading.Event().wait()", "sys.stdin.read()")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
 def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Command, tmp_path: Path) -> None:
     script, pipe = tmp_path / "listens", tmp_path / "said"
-    # It ends with its input, so that nothing waits for it.
-    script.write_text(LISTENS.replace("threading.Event().wait()", "sys.stdin.read()"), encoding="utf-8")
+    script.write_text(LISTENS_UNTIL_THE_END, encoding="utf-8")
     done = toolwire("list", f"{sys.executable} {script} {pipe}", "--timeout", "4")
     port = pipe.read_text(encoding="utf-8").split()[1]
     assert done.status == 3
@@ -160,7 +161,8 @@ def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Com
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
 async def test_client_names_the_port_of_a_file_that_listens(tmp_path: Path) -> None:
     file = tmp_path / "listens.py"
-    file.write_text(f"import sys\nsys.argv.append({str(tmp_path / 'said')!r})\n{LISTENS}", encoding="utf-8")
+    said = f"import sys\nsys.argv.append({str(tmp_path / 'said')!r})\n"
+    file.write_text(f"{said}{LISTENS_UNTIL_THE_END}", encoding="utf-8")
     with pytest.raises(Timeout, match=r"; it listens on port \d+, so give its address, .* as listens\.py:server$"):
         await Client(file, timeout=3.0).connect()
 

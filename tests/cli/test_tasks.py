@@ -86,7 +86,7 @@ class FleetStore:
             await stores.queue.renew(PROCESS, 60)
             records = Records(SERVER, stores, 1000.0)
             if status == "dead":
-                await DeadLetters(SERVER, stores, Limits()).keep(records.key(owner, record.id), record)
+                await DeadLetters(SERVER, stores, Limits).keep(records.key(owner, record.id), record)
             else:
                 await records.create(records.key(owner, record.id), record)
 

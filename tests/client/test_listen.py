@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
@@ -364,7 +365,7 @@ async def test_a_listener_whose_key_is_gone_is_told_so(revision: str) -> None:
     pool = AsgiPool(app)
     target = HttpTarget("http://localhost/mcp", pool=pool, headers={"authorization": f"Bearer {key}"})
     async with Client(target, revision=revision) as client, client.listen(tools=True) as changes:
-        server.use_auth(ApiKeys({key[::-1]: "ann"}))
+        server.apply_settings(replace(server.settings, auth=ApiKeys({key[::-1]: "ann"})))
         with pytest.raises(Unauthorized):
             async for _ in changes:
                 pass

@@ -156,8 +156,8 @@ async def test_rounds_leave_out_the_time_of_a_person() -> None:
 
 
 async def test_pauses_between_rounds_without_questions_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.client.connection._FIRST_PAUSE", STEP)
-    monkeypatch.setattr("toolwire.client.connection._LONGEST_PAUSE", STEP)
+    monkeypatch.setattr("toolwire.protocol.rounds._FIRST_PAUSE", STEP)
+    monkeypatch.setattr("toolwire.protocol.rounds._LONGEST_PAUSE", STEP)
     sent = asyncio.Semaphore(0)
 
     def call(request: Any, outlet: Any) -> Any:
@@ -176,8 +176,8 @@ async def test_pauses_between_rounds_without_questions_count(monkeypatch: pytest
 
 @pytest.mark.parametrize("several", [False, True])
 async def test_pause_between_rounds_ends_with_the_limit(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.client.connection._FIRST_PAUSE", 100 * LIMIT)
-    monkeypatch.setattr("toolwire.client.connection._LONGEST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.protocol.rounds._FIRST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.protocol.rounds._LONGEST_PAUSE", 100 * LIMIT)
     sent = asyncio.Event()
 
     def call(request: Any, outlet: Any) -> Any:

@@ -107,7 +107,7 @@ async def test_progress_reaches_the_caller_while_the_task_runs(revision: str) ->
         handle = await client.call_tool_as_task("reporting", on_progress=on_progress)
         assert (await handle.wait(on_progress=on_progress)).text == "reported"
         assert told[0] == "a quarter"
-        connection = await client._usable()
+        connection = await client._connector.usable()
         assert connection.reports == {}, "and nothing is left of it"
 
 
@@ -251,6 +251,69 @@ async def test_task_is_asked_for_again_where_a_process_lacks_its_tool(revision: 
     async with Client(server) as client:
         assert (await client.task("t-1").wait()).text == "done"
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("states", [["working", "working"], ["working"], []], ids=len)
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "input_required"])
+async def test_outcome_is_fetched_after_the_end_where_the_server_does_not_wait(states: list[str], end: str) -> None:
+    asked: list[str] = []
+    left = list(states)
+    is_early = True
+
+    def look(request: Any, outlet: Any) -> Any:
+        nonlocal is_early
+        asked.append("get")
+        status = left.pop(0) if left else end
+        is_early = status in ("working", "input_required", "cancelled")
+        return {
+            "taskId": "t-1",
+            "status": status,
+            "createdAt": "x",
+            "lastUpdatedAt": "x",
+            "ttl": None,
+            "pollInterval": 1,
+        }
+
+    def fetch(request: Any, outlet: Any) -> Any:
+        asked.append("result")
+        if is_early:
+            raise ProtocolError(-32602, f"Task not completed yet (current state: {end})")
+        return {"content": [{"type": "text", "text": "done"}], "isError": end == "failed"}
+
+    server = task_server(CORE)
+    server.handlers.update({"tasks/get": look, "tasks/result": fetch})
+    async with Client(server) as client:
+        waiting = asyncio.ensure_future(client.task("t-1").wait())
+        while not waiting.done():
+            await elapse(0.1)
+        if end in ("completed", "failed"):
+            result = await waiting
+            assert (result.text, result.is_error) == ("done", end == "failed")
+        elif end == "cancelled":
+            with pytest.raises(TaskCancelled):
+                await waiting
+        else:
+            with pytest.raises(ProtocolError, match="not completed yet"):
+                await waiting
+    assert asked.count("result") <= 3
+
+
+async def test_error_of_a_task_is_that_of_the_call() -> None:
+    asked: list[str] = []
+
+    def look(request: Any, outlet: Any) -> Any:
+        return {"taskId": "t-1", "status": "failed", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None}
+
+    def fetch(request: Any, outlet: Any) -> Any:
+        asked.append("result")
+        raise ProtocolError(-32603, "it broke")
+
+    server = task_server(CORE)
+    server.handlers.update({"tasks/get": look, "tasks/result": fetch})
+    async with Client(server) as client:
+        with pytest.raises(ProtocolError, match="it broke"):
+            await client.task("t-1").wait()
+    assert asked == ["result"]
 
 
 @dialects
@@ -408,7 +471,7 @@ async def test_answers_that_name_no_task_are_taken_where_the_name_is_no_part_of_
 
 
 def test_a_handle_shows_its_id() -> None:
-    assert "t-1" in repr(TaskHandle(None, "t-1"))  # type: ignore[arg-type]
+    assert "t-1" in repr(Client(Server("tasks")).task("t-1"))
 
 
 async def test_a_task_in_a_context_is_told_by_the_context() -> None:
@@ -428,22 +491,26 @@ async def test_a_wait_that_is_lost_every_time_is_taken_up_as_often_as_the_server
     asked: list[str] = []
 
     class Lossy:
-        _timeout = 60.0
+        timeout = 60.0
 
-        def _clock(self, timeout: float | None) -> CallClock:
+        @property
+        def connector(self) -> Any:
+            return self
+
+        def start_clock(self, timeout: float | None) -> CallClock:
             return CallClock(timeout, asyncio.get_running_loop())
 
-        async def _usable(self, clock: CallClock) -> Any:
+        async def usable(self, clock: CallClock) -> Any:
             return SimpleNamespace(modern=False)
 
-        async def _ask(self, method: str, params: Any, decode: Any, **options: Any) -> Any:
+        async def ask(self, method: str, params: Any, decode: Any, **options: Any) -> Any:
             asked.append(method)
             await asyncio.sleep(0)
             if method == "tasks/result":
                 raise OutcomeUnknown("cut off")
             return TaskState("t", "working", None, "", "", None, poll_interval=1.0)
 
-    waiting = asyncio.ensure_future(TaskHandle(Lossy(), "t").wait())  # type: ignore[arg-type]
+    waiting = asyncio.ensure_future(TaskHandle(SimpleNamespace(sender=Lossy()), "t").wait())  # type: ignore[arg-type]
     for times in (1, 2, 3):
         for _ in range(50):
             await asyncio.sleep(0)
@@ -477,3 +544,38 @@ async def test_client_waits_between_polls_when_server_asks_for_none(monkeypatch:
         held.go.set()
         await waiting
     assert set(pauses) == {0.1}
+
+
+# --- the list --------------------------------------------------------------------------------------------------------
+
+
+async def test_list_has_the_tasks_of_the_caller() -> None:
+    held = Held(limits=FAST)
+    async with connected(held, CORE) as (client, _):
+        assert await client.list_tasks() == []
+        handles = [await client.call_tool_as_task("only") for _ in range(3)]
+        listed = await client.list_tasks()
+        assert {state.id for state in listed} == {handle.id for handle in handles}
+        assert {state.status for state in listed} == {"working"}
+        held.go.set()
+        assert (await client.task(listed[0].id).wait()).text == "only as a task"
+
+
+async def test_list_is_read_to_its_last_page() -> None:
+    held = Held(limits=FAST, page_size=2)
+    async with connected(held, CORE) as (client, wire):
+        handles = [await client.call_tool_as_task("only") for _ in range(5)]
+        assert {state.id for state in await client.list_tasks()} == {handle.id for handle in handles}
+        assert len(sent(wire, "tasks/list")) > 1
+        held.go.set()
+
+
+async def test_revision_without_a_list_is_named() -> None:
+    held = Held(limits=FAST)
+    async with connected(held, MODERN) as (client, wire):
+        with pytest.raises(NotSupported, match=MODERN):
+            await client.list_tasks()
+        assert not sent(wire, "tasks/list")
+    async with Client({"a": held.server, "b": Server("other")}) as client:
+        with pytest.raises(NotSupported, match="several servers"):
+            await client.list_tasks()

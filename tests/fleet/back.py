@@ -6,13 +6,14 @@ the call, and the gateway that made it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import sys
 import time
 from pathlib import Path
 
-from toolwire import Context, Server
+from toolwire import Context, Limits, Server
 
 FOLDER = Path(os.environ["FLEET_FOLDER"])
 #: The gateway whose child this is; over HTTP a header names it.
@@ -21,7 +22,8 @@ HEADER = "x-fleet-replica"
 
 NAME = os.environ["FLEET_BACK"]
 
-server = Server("back")
+# All requests come from the gateways.
+server = Server("back", limits=Limits(share=1.0, task_poll=0.5))
 notes = os.open(FOLDER / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
@@ -48,6 +50,15 @@ async def book(number: int, ctx: Context) -> str:
     name = await ctx.elicit(f"Whose name? {number}", str)
     note("end", number, ctx, token)
     return f"{number} {seats.data} {name.data}"
+
+
+@server.tool(task="required")
+async def work(number: int, seconds: float, ctx: Context) -> str:
+    token = secrets.token_hex(4)
+    note("begin", number, ctx, token)
+    await asyncio.sleep(seconds)
+    note("end", number, ctx, token)
+    return str(number)
 
 
 @server.tool

@@ -133,14 +133,8 @@ class Fleet:
     async def stop(self, replica: Replica) -> None:
         """End a replica by SIGTERM, and wait until it has left."""
         self.ledger.losses.append(Loss(replica.name, time.monotonic(), DRAIN))
-        began = time.monotonic()
-        replica.signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
-            status = await replica.ended()
-        if status != 0:
-            self.ledger.wedged.append(f"{replica.name} ended with the status {status} after SIGTERM")
-        if time.monotonic() - began > 2 * DRAIN + 5:
-            self.ledger.wedged.append(f"{replica.name} took {time.monotonic() - began:.0f} s to stop")
+        _, wrong = await replica.stop()
+        self.ledger.wedged += wrong
 
     async def replicate(self) -> None:
         """Start a second Redis that follows the first, and wait until it has caught up."""

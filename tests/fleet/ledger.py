@@ -120,7 +120,7 @@ class Ledger:
     refuses: bool = True
     """Whether the scene has a reason to refuse a task."""
     wedged: list[str] = field(default_factory=list)
-    """Replicas that ran no task at the end, or whose `/readyz` did not tell the truth."""
+    """Replicas that ran no task at the end, or whose `/readyz` did not tell the truth; sessions that were lost."""
     remarks: list[str] = field(default_factory=list)
     """Figures beside the counts."""
 
@@ -174,7 +174,7 @@ COLUMNS = {
     "begun_refused": "refused after begun",
     "lost_events": "events lost",
     "doubled_events": "events doubled",
-    "wedged": "wedged replicas",
+    "wedged": "wedged replicas or sessions",
 }
 BREACHES = tuple(COLUMNS)[4:]
 assert set(COLUMNS) == {each.name for each in fields(Counts)} - {"examples"}

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,12 +134,13 @@ class Replica(Process):
         stores: str,
         environment: Mapping[str, str],
         clock: float,
-        server: Path = SERVER,
+        command: Sequence[str | Path] = ("run", SERVER, "--transport", "http"),
     ) -> None:
+        """`command`: what `toolwire` is told, without the port."""
         super().__init__(f"replica-{number}", folder)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._server = server
+        self._command = command
         self._environment = {
             "FLEET_FOLDER": str(folder),
             "FLEET_REPLICA": self.name,
@@ -152,22 +154,25 @@ class Replica(Process):
     async def start(self, **environment: str) -> None:
         """Start it and wait until it is ready. `environment` stays for later starts."""
         self._environment |= environment
-        command = [
-            sys.executable,
-            "-m",
-            "toolwire",
-            "run",
-            self._server,
-            "--transport",
-            "http",
-            "--port",
-            str(self.port),
-        ]
+        command = [sys.executable, "-m", "toolwire", *self._command, "--port", str(self.port)]
         await self.spawn(command, self._environment)
         await self.ready()
 
     async def ready(self) -> None:
         await self.answers(self.port, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", b" 200 ")
+
+    async def stop(self) -> tuple[float, list[str]]:
+        """End it by SIGTERM; return how many seconds it took, and what was wrong with its end."""
+        began = time.monotonic()
+        self.signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            status = await self.ended()
+        took = time.monotonic() - began
+        wrong = [] if status == 0 else [f"{self.name} ended with the status {status} after SIGTERM"]
+        # A machine with more to run than it has processors gives a process its time later.
+        if took > (2 * DRAIN + 5) * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)):
+            wrong.append(f"{self.name} took {took:.0f} s to stop")
+        return took, wrong
 
     async def is_ready(self) -> bool:
         return b" 200 " in await said(self.port, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")

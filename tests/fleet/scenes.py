@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.gateway_scene import GATEWAY_SCENES, GatewayScene
+from tests.fleet.gateway_scenes import GATEWAY_SCENES, GatewayScene
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
 from tests.fleet.replicas import FleetError
 from tests.fleet.versions import PRESENT, commit_before, unpack_source

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from tests.fleet.replicas import ROOT, FleetError
 
-#: The commit that a fleet is upgraded from; without it, the newest one that is a day older than the present one.
+#: The commit that a fleet is upgraded from; without it, one of the scene, or the newest that is a day older than HEAD.
 BEFORE_VARIABLE = "FLEET_BEFORE"
 #: The source of the working tree, as an environment for a replica.
 PRESENT = {"PYTHONPATH": str(ROOT / "src")}
+#: The last commit in which one class was everything that a server behind a gateway is.
+OLD_GATEWAY = "3b5177a1aa4fb5b4d7e9cf0fe31d40865ff39558"
 _DAY = 24 * 3600
 
 
-def commit_before() -> str:
-    """Return the commit that a fleet is upgraded from."""
-    named = os.environ.get(BEFORE_VARIABLE)
+def commit_before(otherwise: str | None = None) -> str:
+    """Return the commit that a fleet is upgraded from: `otherwise` where the environment names none."""
+    named = os.environ.get(BEFORE_VARIABLE) or otherwise
     if named:
         return _git("rev-parse", "--verify", f"{named}^{{commit}}")
     now = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))

@@ -137,6 +137,58 @@ async def test_changes_of_the_lists_reach_the_caller(scene: Private, back: str) 
                             break
 
 
+def choose_by_capabilities(scene: Private) -> list[str]:
+    """Have the server list `ask` to clients alone that can be asked; return the users to whom it listed tools."""
+    listed: list[str] = []
+
+    async def choose(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if ctx.method == "tools/list":
+            assert ctx.principal is not None
+            listed.append(ctx.principal.subject)
+            can_be_asked = "elicitation" in ctx.client_capabilities
+            result.tools = [tool for tool in result.tools if can_be_asked or tool.name != "ask"]
+        return result
+
+    scene.server.use(choose)
+    return listed
+
+
+@pytest.mark.covers("GW-6.26", "GW-7.9")
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_lists_of_accounts_follow_the_capabilities_of_clients(scene: Private, front: str, back: str) -> None:
+    bare = [name for name in COMMON if name != "ask"]
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        listed = choose_by_capabilities(scene)
+        await connect(scene, gateway, "alice", "bob")
+        for _ in range(2):
+            async with (
+                scene.client("alice", front) as alice,
+                scene.client("alice", front, form="alice") as asked,
+                scene.client("bob", front) as bob,
+                scene.client("bob", front, form="bob") as asked_bob,
+            ):
+                assert await names(alice) == ["administer", *bare]
+                assert await names(asked) == ["administer", *COMMON]
+                assert await names(bob) == bare
+                assert await names(asked_bob) == COMMON
+                assert [text(await each.call_tool("whoami")) for each in (alice, asked)] == ["alice", "alice"]
+                assert text(await alice.call_tool("administer")) == "alice administers"
+                assert text(await asked.call_tool("ask")) == "alice says alice"
+                with pytest.raises(ProtocolError, match="Unknown tool"):
+                    await bob.call_tool("administer")
+        assert sorted(set(listed)) == ["alice", "bob"]
+        # Those of clients that can do everything, nothing, and the set with forms.
+        assert listed.count("alice") == listed.count("bob") <= 3
+        upstream = gateway.fronts.front.upstreams["b"]
+        for user in ("alice", "bob"):
+            assert await gateway.vault.revoke("b", Owner.of(Principal(user, scene.entrance.url)))
+            async with scene.client(user, front) as client:
+                assert await names(client) == []
+        assert not upstream.catalog.mounts
+
+
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("back", ERAS)
 async def test_a_question_is_answered_at_another_replica(scene: Private, back: str, ends: bool, tmp_path: Path) -> None:

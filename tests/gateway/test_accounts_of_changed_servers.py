@@ -9,6 +9,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.auth.connecting import FRONTS, PUBLIC, SECRET, Accounts, Browser, World
 from tests.auth.test_proxy import Google
 from tests.cases import cases
@@ -192,15 +193,19 @@ def without_alice(scene: World) -> Any:
     return scene.auth(allow=["bob"])
 
 
+def change_auth(scene: Scene, auth: Any) -> None:
+    scene.gateway.apply_settings(replace(scene.gateway.settings, auth=auth))
+
+
 @cases("front", FRONTS)
 async def test_form_for_a_secret_refuses_a_user_who_was_removed(front: str) -> None:
     async with opened(of_secret, front) as scene:
         browser = Browser(scene, "alice")
         link = await link_of_page(scene, browser)
-        scene.gateway.use_auth(without_alice(scene))
+        change_auth(scene, without_alice(scene))
         assert (await browser.submit(link[1], link[0], secret="a-secret")).status == 400
         assert [each async for each in scene.gateway.vault.entries()] == []
-        scene.gateway.use_auth(scene.auth())
+        change_auth(scene, scene.auth())
         assert b"is connected" in (await browser.submit(link[1], link[0], secret="a-secret")).body
 
 
@@ -218,7 +223,7 @@ async def test_page_of_accounts_refuses_a_user_who_was_removed(front: str) -> No
     async with opened(of_secret, front) as scene:
         browser = Browser(scene, "alice")
         page = await browser.connect(f"{PUBLIC}/connect/")
-        scene.gateway.use_auth(without_alice(scene))
+        change_auth(scene, without_alice(scene))
         assert (await browser.open(f"{PUBLIC}/connect/", {"account": button(page)})).status == 400
 
 
@@ -228,7 +233,7 @@ async def test_answer_of_a_service_is_refused_for_a_user_who_was_removed(front: 
         browser = Browser(scene, "alice")
         page = await browser.connect(f"{PUBLIC}/connect/")
         came = await url_of_answer(browser, browser.open(f"{PUBLIC}/connect/", {"account": button(page)}))
-        scene.gateway.use_auth(without_alice(scene))
+        change_auth(scene, without_alice(scene))
         assert (await browser.open(came)).status == 400
         assert scene.login.asked("/token") == []
 

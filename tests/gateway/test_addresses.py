@@ -382,3 +382,33 @@ def test_the_result_of_a_task_has_public_addresses() -> None:
     names.rename({"note://a": Renaming("note://", "note://b/")}, {}, {}, ())
     raw = Raw(b'{"taskId":"1","status":"completed","result":{"content":[{"type":"resource_link","uri":"note://a"}]}}')
     assert msgspec.json.decode(names.in_result(raw))["result"]["content"][0]["uri"] == "note://b/a"
+
+
+@FRONT_AND_BACK
+@pytest.mark.parametrize("uri", ["note://today", "note://at/9", "other://1/9", "other://9"])
+async def test_updates_of_a_resource_of_another_server_are_dropped(front: str, back: str, uri: str) -> None:
+    first, hostile = showing("first"), Server("hostile")
+
+    @first.resource("other://1/9")
+    @hostile.resource("other://1")
+    @hostile.resource("own://1")
+    def one() -> str:
+        return "one"
+
+    gateway = Gateway("front").add("a", first, revision=back).add("b", hostile, revision=back)
+    async with (
+        Client(gateway, revision=front) as client,
+        Client(gateway, revision=front) as other,
+        client.listen(resources=["note://today", "note://at/9", "other://1/9", "other://9"]) as changes,
+        other.listen(resources=["own://1", "other://1"]) as changes_there,
+    ):
+        hub = hostile.kernel.hub
+        for each in (*hub.streams, *hub.clients.values()):
+            each.uris |= {uri}
+        told, told_there = aiter(changes), aiter(changes_there)
+        hostile.notify_updated(uri)
+        hostile.notify_updated("own://1/child")
+        assert (await anext(told_there)).uri == "own://1/child"
+        first.notify_updated("note://today", {"com.example/why": "its own"})
+        change = await anext(told)
+        assert (change.uri, change.params) == ("note://today", {"com.example/why": "its own"})

@@ -63,6 +63,7 @@ class Scene(World):
         """How many requests are refused, whatever their token."""
         self.refusal = 401
         """The status of a refusal."""
+        self.refusal_text = ""
         self.broken_for: str | None = None
         """The user whose requests are answered with 503."""
 
@@ -119,9 +120,13 @@ class Scene(World):
                 return
             if self.refusing > 0 and b"tools/call" in headers.get("mcp-method", "tools/call").encode():
                 self.refusing -= 1
-                challenge = [(b"www-authenticate", b'Bearer error="invalid_token"')]
+                challenge = [
+                    (b"www-authenticate", b'Bearer error="invalid_token"'),
+                    (b"content-type", b"text/plain"),
+                    (b"location", f"http://elsewhere.example/?{self.refusal_text}".encode()),
+                ]
                 await send({"type": "http.response.start", "status": self.refusal, "headers": challenge})
-                await send({"type": "http.response.body", "body": b""})
+                await send({"type": "http.response.body", "body": self.refusal_text.encode()})
                 return
             await app(scope, receive, send)
 
@@ -309,6 +314,25 @@ async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(scene: Sc
             result = await client.call_tool("whoami")
             assert result.is_error and "The server 'b' behind this one failed" in text(result)
             assert len(scene.sent) - before <= 4
+
+
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("status", [401, 403, 302, 500])
+async def test_credentials_of_other_callers_in_a_refusal_stay_out_of_the_log(
+    scene: Scene, back: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.refusal = status
+    async with scene.gateway(scene.per_user(), back, list_credentials=scene.lister()):
+        for user in ("alice", "bob"):
+            async with scene.client(user, MODERN, Browser(scene, user)) as client:
+                assert text(await client.call_tool("whoami")) == user
+        of_bob = next(token for token, user in scene.login.users.items() if user == "bob")
+        scene.refusing, scene.refusal_text = 100, f"not-{of_bob}"
+        caplog.set_level("INFO")
+        async with scene.client("alice", MODERN) as client:
+            told = text(await client.call_tool("whoami"))
+    assert "The server 'b' behind this one failed" in told and of_bob not in told
+    assert str(status) in caplog.text and of_bob not in caplog.text
 
 
 @pytest.mark.covers("GW-5.7")

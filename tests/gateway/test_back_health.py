@@ -779,3 +779,45 @@ async def test_settings_in_a_file() -> None:
         assert gateway.backs["b"].breaker == "closed"
         with pytest.raises(ProtocolError):
             await client.call_tool("b_run")
+
+
+@ERAS
+@cases(
+    ("fault", "says"),
+    [
+        ("413", "the request is too long for it"),
+        ("414", "the request is too long for it"),
+        ("431", "the request is too long for it"),
+        ("400", "it refused the request with status 400"),
+        ("429", "it has too much to do now"),
+        ("503", "it has too much to do now"),
+    ],
+)
+async def test_server_that_answers_with_a_status_is_not_said_to_be_away(back: str, fault: str, says: str) -> None:
+    async with faulty(b=one("b", "run")) as pool:
+        gateway = Gateway("front").add("b", HttpTarget("http://b/mcp", pool=pool), revision=back)
+        async with testing.connect(gateway, over="http") as (client, _):
+            await client.call_tool("b_run")
+            pool.faults["b"] = fault
+            pool.once.add("b")
+            text = (await client.call_tool("b_run")).text
+            assert says in text
+            assert text.endswith("the request was not carried out")
+            assert "reached" not in text
+            assert await client.call_tool("b_run", returns=str) == "b"
+
+
+@ERAS
+async def test_lists_are_not_read_again_for_a_request_that_is_too_long(back: str) -> None:
+    async with faulty(b=one("b", "run")) as pool:
+        gateway = Gateway("front").add("b", HttpTarget("http://b/mcp", pool=pool), revision=back)
+        async with testing.connect(gateway, over="http") as (client, _):
+            await client.call_tool("b_run")
+            pool.sent.clear()
+            pool.faults["b"] = "431"
+            for _ in range(6):
+                assert (await client.call_tool("b_run")).is_error
+            del pool.faults["b"]
+            assert await client.call_tool("b_run", returns=str) == "b"
+            assert gateway.backs["b"].breaker == "closed"
+            assert not [body for _, body in pool.sent if b'"tools/list"' in body]

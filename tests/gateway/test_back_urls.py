@@ -12,13 +12,18 @@ from tests.cases import cases
 from tests.gateway.backs import until
 from tests.gateway.faulty_backs import FAULTS, FaultyPool, faulty
 from tests.gateway.test_observing import numbers
+from tests.http.modernclient import ModernClient
 
 from toolwire import Client, Server, testing
 from toolwire.auth import StaticSecret
+from toolwire.base_errors import UnsendableRequest
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.reconnect import is_passing
 from toolwire.client.relay import Resumption
 from toolwire.gateway import Breaker, Gateway, Health, back_urls
+from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import SeveralUrls, UrlStates
+from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import OutcomeUnknown, ServerError, Timeout, Unreachable
 from toolwire.protocol.revisions import MODERN
 
@@ -246,3 +251,44 @@ async def test_only_calls_that_do_no_harm_are_sent_twice(back: str, fault: str, 
             sent_twice = fault != "503" and calls == 2
             assert pool.calls("a") == (2 if sent_twice else 1)
             assert result.is_error is not sent_twice
+
+
+# --- what a caller makes impossible to send --------------------------------------------------------------------------
+
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@ERAS
+async def test_repeated_trace_headers_are_one_list_or_no_trace(back: str) -> None:
+    async with scene(back) as (gateway, _, pool):
+        client = ModernClient(gateway.http_app())
+        states = [(b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
+        assert (await client.call("b_where", raw_headers=[(b"traceparent", TRACE), *states])).status == 200
+        assert {name: pool.headers["a"].get(name) for name in ("traceparent", "tracestate")} == {
+            "traceparent": TRACE.decode(),
+            "tracestate": "a=1,b=2",
+        }
+        assert (await client.call("b_where", raw_headers=[(b"traceparent", TRACE)] * 2 + states)).status == 200
+        assert not {"traceparent", "tracestate"} & pool.headers["a"].keys()
+        assert used(gateway) == [True, True]
+
+
+@ERAS
+async def test_repeated_header_that_goes_on_is_refused_and_harms_no_address(back: str) -> None:
+    async with scene(back, forward_headers=["X-Tenant"]) as (gateway, _, pool):
+        client = ModernClient(gateway.http_app())
+        answer = await client.call("b_where", raw_headers=[(b"x-tenant", b"one")])
+        assert answer.status == 200 and pool.headers["a"]["x-tenant"] == "one"
+        pool.sent.clear()
+        for _ in range(back_urls.FAILURES):
+            answer = await client.call("b_where", raw_headers=[(b"x-tenant", b"one"), (b"x-tenant", b"two")])
+            assert answer.answer()["error"]["message"] == "The header x-tenant was sent more than once"
+        assert not any(b"where" in body for _, body in pool.sent)
+        assert used(gateway) == [True, True] and gateway.backs["b"].breaker == "closed"
+
+
+async def test_request_that_cannot_be_sent_says_nothing_about_its_server() -> None:
+    async with HttpPool() as pool:
+        with pytest.raises(UnsendableRequest) as caught:
+            await pool.send("POST", "http://127.0.0.1:9/mcp", {"x-tenant": "one\ntwo"}, b"")
+    assert not is_failure(caught.value) and not is_passing(caught.value)

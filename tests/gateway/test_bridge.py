@@ -43,7 +43,7 @@ def asking() -> Server:
 async def test_everything_crosses_under_its_own_name(front: str, back: str) -> None:
     server, said, logs, progress = asking(), list[str](), list[Any](), list[Any]()
     async with testing.connect(server, over="port") as (direct, _):
-        bridge = Bridge(address(direct), revision=back, tell=said.append)
+        bridge = Bridge(address(direct), revision=back, report=said.append)
         client = Client(bridge, revision=front, elicit=lambda message, params: {"value": True}, on_log=logs.append)
         async with client, client.listen(tools=True, resources=["note://today"]) as changes:
             assert client.server is not None
@@ -65,7 +65,7 @@ async def test_a_server_that_is_away_is_told_of() -> None:
     said: asyncio.Queue[str] = asyncio.Queue()
     async with testing.connect(everything(), over="port") as (direct, _):
         url = address(direct)
-    bridge = Bridge(url, tell=said.put_nowait)
+    bridge = Bridge(url, report=said.put_nowait)
     async with Client(bridge) as client:
         assert "is away, and is tried again" in await said.get()
         assert await client.list_tools() == []

@@ -45,8 +45,8 @@ async def test_rounds_behind_a_gateway_leave_out_the_time_of_a_person() -> None:
 
 
 async def test_pause_between_rounds_behind_a_gateway_ends_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.client.connection._FIRST_PAUSE", 100 * LIMIT)
-    monkeypatch.setattr("toolwire.client.connection._LONGEST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.protocol.rounds._FIRST_PAUSE", 100 * LIMIT)
+    monkeypatch.setattr("toolwire.protocol.rounds._LONGEST_PAUSE", 100 * LIMIT)
     sent = asyncio.Event()
 
     def call(request: Any, outlet: Any) -> Any:

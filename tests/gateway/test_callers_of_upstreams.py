@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pytest
 from tests.cases import cases
+from tests.gateway.backs import behind
 from tests.http.httpclient import HttpClient
 from tests.server.tasks.talking import CORE, Over, begin, open_to, outcome
 from tests.server.test_access_through_mounts import (
@@ -314,3 +315,31 @@ async def test_restrictions_are_named_to_local_clients_without_a_principal_alone
     assert not await declares(restricted(), "memory", Principal("ann"))
     assert not await declares(restricted(local_principal=Principal("ann")), "memory")
     assert not await declares(Server("open", tools=Tool(len)), "memory")
+
+
+@cases("revision", [CORE, MODERN])
+@cases("back", [CORE, MODERN])
+async def test_gateway_names_the_restrictions_of_its_servers_to_its_own_local_clients_alone(
+    revision: str, back: str
+) -> None:
+    async def declares(over: Over, principal: Principal | None = None) -> bool:
+        gateway = Gateway("front").add("s", restricted(), revision=back)
+        async with testing.connect(gateway) as (client, _):
+            assert await client.list_tools()  # From now on the gateway knows what its server declares.
+            async with testing.connect(gateway, revision=revision, over=over, principal=principal) as (other, _):
+                return "io.toolwire/restricted" in other.capabilities.get("experimental", {})
+
+    assert await declares("memory")
+    assert not await declares("http")
+    assert not await declares("memory", Principal("ann"))
+
+
+@cases("revision", [CORE, MODERN])
+async def test_gateway_that_tells_its_callers_apart_can_be_used_behind_another_gateway(revision: str) -> None:
+    inner = Gateway("inner").add("s", restricted(), prefix="", revision=revision)
+    async with testing.connect(inner) as (client, _):
+        await client.list_tools()
+        async with behind(inner, "http") as target:
+            outer = Gateway("outer").add("i", target, revision=revision)
+            async with testing.connect(outer) as (other, _):
+                assert (await other.call_tool("i_look")).text == "seen"

@@ -94,7 +94,7 @@ GATEWAY: dict[str, Row] = {
     "page_size": Row(1, lambda gateway: gateway.kernel.methods.pages.size == 1),
     "cache": Row({"ttl_ms": 5}, lambda gateway: gateway.kernel.methods.cache.ttl_ms == 5),
     "schema_profile": Row("nullable"),
-    "debug": Row(True, lambda gateway: gateway.kernel.failures.debug),
+    "debug": Row(True, lambda gateway: gateway.settings.debug),
 }
 HTTP: dict[str, Any] = {
     "host": "127.0.0.2",

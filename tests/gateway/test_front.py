@@ -58,7 +58,7 @@ def test_change_makes_another_front_and_keeps_the_other_upstreams() -> None:
 def test_order_puts_entries_without_a_place_last() -> None:
     front = gateway("a", "b", "c").fronts.front
     assert list(front.in_order(["c", "unknown", "b"]).entries) == ["c", "b", "a"]
-    assert list(Front().in_order(["a"]).entries) == []
+    assert list(Front(front.settings).in_order(["a"]).entries) == []
 
 
 async def test_server_that_comes_between_two_others_is_listed_between_them() -> None:

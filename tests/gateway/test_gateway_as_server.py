@@ -131,7 +131,7 @@ async def test_policies_mask_what_comes_between_two_calls() -> None:
     tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
     server = FakeServer(
         {"tools/list": lambda request, outlet: Raw(msgspec.json.encode(tools)), "tools/call": lambda *_: text("ran")},
-        capabilities={"tools": {}, "logging": {}},
+        capabilities={"tools": {}, "logging": {}, "extensions": {"com.example/vendor": {}}},
     )
     gateway = Gateway("front", policy=Policy(mask=[r"sk-live-\d"]))
     gateway.add("b", server, revision="2025-11-25")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.gateway.backs import OVER, gateway_before, until
 
@@ -148,7 +149,7 @@ async def test_a_call_that_nobody_comes_back_for_is_cancelled(far: str) -> None:
         gateway_before(asking.server, far, "2025-11-25") as gateway,
         testing.connect(gateway, elicit=answer) as (client, _),
     ):
-        gateway.use_limits(Limits(state=0.01))
+        gateway.apply_settings(replace(gateway.settings, limits=Limits(state=0.01)))
         asked = await call(client, "b_book", {"seats": 1})
         await asking.cancelled.wait()
         late = await call(client, "b_book", {"seats": 1}, asked, **accept(asked))

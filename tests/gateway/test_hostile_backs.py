@@ -7,10 +7,12 @@ import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.client.fake import FakeServer
 from tests.client.scripted_http import (
@@ -32,7 +34,7 @@ from tests.http.httpclient import HttpClient
 from tests.server.tasks.talking import talk
 from tests.wireclient import modern_meta
 
-from toolwire import Client, Server, testing
+from toolwire import Client, Limits, Policy, Server, Tool, testing
 from toolwire.auth.errors import Refused
 from toolwire.client import targets
 from toolwire.client.http_target import HttpTarget
@@ -42,8 +44,11 @@ from toolwire.gateway import Gateway, list_follower, remote_lists
 from toolwire.gateway.list_pace import READINGS_A_SECOND
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
+from toolwire.server.policy import rules
+from toolwire.server.rule_names import warn_of_unknown_names
 
 TOOLS_ONLY = {"tools": {}}
 BOTH_ERAS = pytest.mark.parametrize("revision", [MODERN, "2025-11-25"])
@@ -214,6 +219,165 @@ async def test_definitions_that_nobody_can_use_are_left_out(revision: str, caplo
         assert {"bad_run", "bad_odd", "bad_empty", "good_fine"} <= names
         assert len(names) == 5 and all(len(name) <= 64 for name in names)
     assert "is left out" in caplog.text
+
+
+IMPOSSIBLE: list[Any] = [
+    {"properties": 5},
+    {"properties": None},
+    {"properties": [["path", {}]]},
+    {"properties": {"path": 5}},
+    {"properties": {"path": {"properties": "none"}}},
+    {"properties": {"path": {"items": {"anyOf": {"type": "string"}}}}},
+    {"required": "path"},
+    {"required": [1]},
+    {"$defs": []},
+    {"allOf": [None]},
+]
+
+
+@pytest.mark.covers("GW-12.2")
+@BOTH_ERAS
+@pytest.mark.parametrize("member", ["inputSchema", "outputSchema"])
+async def test_tools_with_impossible_schemas_are_left_out_beside_rules(revision: str, member: str) -> None:
+    plain = {"type": "object", "properties": {"path": {"type": "string"}, "not": True, "items": {"items": [{}]}}}
+    tools: list[Any] = [{"name": "run", "inputSchema": plain, "outputSchema": plain}]
+    tools += [
+        {"name": f"bad{number}", "inputSchema": plain, member: {"type": "object", **schema}}
+        for number, schema in enumerate(IMPOSSIBLE)
+    ]
+    policy = Policy(rules={"path": rules.at_most(1000), "bytes": rules.at_most(5)})
+    gateway = Gateway("front", policy=policy)
+    gateway.add("bad", fake(raw(b'{"content":[]}'), tools), revision=revision, policy=policy).add("good", healthy())
+    async with testing.connect(gateway) as (client, _):
+        assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
+        left_out = gateway.backs["bad"].left_out
+        assert list(left_out) == [f"bad{number}" for number in range(len(IMPOSSIBLE))]
+        assert all(each.startswith(f"{member}: ") for each in left_out.values())
+
+
+def test_names_in_rules_are_looked_for_in_every_schema() -> None:
+    tool = Tool(lambda: "", name="fine")
+    server = Server("own", tools=[tool], policy=Policy(rules={"path": rules.at_most(1000)}))
+    for properties in (5, None, [["path", {}]]):
+        tool.input_schema = {"type": "object", "properties": properties}
+        warn_of_unknown_names(server)
+
+
+def large(member: str, sizes: list[int]) -> FakeServer:
+    """Make a server that lists entries of these sizes."""
+    entries: list[dict[str, Any]] = [{"name": f"n{number}", "description": "x" * n} for number, n in enumerate(sizes)]
+    keys: dict[str, tuple[str, str, Any]] = {
+        "tools": ("tools/list", "inputSchema", {"type": "object"}),
+        "prompts": ("prompts/list", "arguments", []),
+        "resources": ("resources/list", "uri", None),
+        "resourceTemplates": ("resources/templates/list", "uriTemplate", None),
+    }
+    method, key, value = keys[member]
+    for number, each in enumerate(entries):
+        each[key] = value if value is not None else f"large://{sizes[0]}/{number}"
+    page = {member: entries, "resultType": "complete", "ttlMs": 60_000, "cacheScope": "private"}
+    empty = {
+        "resources": [],
+        "resourceTemplates": [],
+        "resultType": "complete",
+        "ttlMs": 60_000,
+        "cacheScope": "private",
+    }
+    answers: dict[str, Any] = {"resources/list": empty, "resources/templates/list": empty, method: page}
+    handlers = {
+        name: (lambda request, outlet, found=found: Raw(msgspec.json.encode(found))) for name, found in answers.items()
+    }
+    return FakeServer(
+        handlers, capabilities={"resources" if "/" in key or member.startswith("resource") else member: {}}
+    )
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("member", ["tools", "prompts", "resources", "resourceTemplates"])
+@pytest.mark.parametrize("sizes", [[[420_000]], [[4_000] * 110], [[200_000], [210_000]]])
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_a_merged_list_over_the_limit_leaves_out_the_largest_servers(
+    revision: str, member: str, sizes: list[list[int]], is_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = {"tools": "good_fine", "prompts": "good_ask", "resources": "good://1", "resourceTemplates": "good://{a}"}
+    server = healthy()
+
+    @server.prompt
+    def ask() -> str:
+        return "ask"
+
+    @server.resource("good://1")
+    def one() -> str:
+        return "one"
+
+    @server.resource("good://{a}")
+    def each(a: str) -> str:
+        return a
+
+    gateway = Gateway("front", limits=Limits(result=400_000)).add("good", server)
+    for number, each_sizes in enumerate(sizes):
+        gateway.add(f"bad{number}", large(member, each_sizes), revision=revision)
+    if is_read:
+        gateway.use(pass_on)
+    async with testing.connect(gateway, revision=revision) as (client, _):
+
+        async def listed() -> set[str]:
+            if member == "tools":
+                return {entry.name for entry in await client.list_tools()}
+            if member == "prompts":
+                return {entry.name for entry in await client.list_prompts()}
+            if member == "resources":
+                return {entry.uri for entry in await client.list_resources()}
+            return {entry.uri_template for entry in await client.list_resource_templates()}
+
+        found = await listed()
+        assert own[member] in found
+        left = f"bad{len(sizes) - 1}"
+        assert not any(each.startswith((f"{left}_", f"large://{sizes[-1][0]}/")) for each in found)
+        assert any(each.startswith(("bad0_", "large://200000/")) for each in found) == (len(sizes) == 2)
+        assert f"of {left!r} are left out of a list" in caplog.text
+        if member == "tools":
+            assert (await client.list_tools_page()).meta[MISSING_KEY] == [left]
+            assert "isError" not in str(await client.call_tool("good_fine"))
+
+
+@BOTH_ERAS
+@cases(
+    ("limit", "sizes", "left"),
+    [
+        (16_000, [[500], [600]], set()),
+        (100_000, [[30_000], [60_000]], set()),
+        (100_000, [[30_000], [80_000]], {"bad1"}),
+        (20_000, [[500], [600], [30_000]], {"bad2"}),
+    ],
+)
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_no_server_is_left_out_of_a_list_that_fits(
+    revision: str, limit: int, sizes: list[list[int]], left: set[str], is_read: bool
+) -> None:
+    gateway = Gateway("front", limits=Limits(result=limit)).add("good", healthy())
+    for number, each in enumerate(sizes):
+        gateway.add(f"bad{number}", large("tools", each), revision=revision)
+    if is_read:
+        gateway.use(pass_on)
+    names = {f"bad{number}" for number in range(len(sizes))}
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        listed = {entry.name.partition("_")[0] for entry in await client.list_tools()}
+    assert listed == {"good"} | names - left
+
+
+@BOTH_ERAS
+async def test_a_list_follows_the_limit_of_results(revision: str) -> None:
+    gateway = Gateway("front", limits=Limits(result=100_000)).add("good", healthy())
+    gateway.add("bad", large("tools", [60_000]), revision=revision)
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        for limit, names in ((100_000, {"good", "bad"}), (40_000, {"good"}), (200_000, {"good", "bad"})):
+            gateway.apply_settings(replace(gateway.settings, limits=Limits(result=limit)))
+            assert {entry.name.partition("_")[0] for entry in await client.list_tools()} == names
+
+
+async def pass_on(ctx: Any, call_next: Any) -> Any:
+    return await call_next(ctx)
 
 
 @pytest.mark.covers("GW-12.3")
@@ -459,6 +623,28 @@ async def test_text_of_a_refusal_stays_in_the_log_without_credentials(
     log = "\n".join(record.getMessage() for record in caplog.records)
     assert "has expired, see redis.internal:6379" in log
     assert not [secret for secret in secrets if secret in log]
+
+
+@cases(
+    "encode",
+    [
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: base64.b64encode(f"Bearer {text}".encode()).decode(),
+        lambda text: quote(text, safe=""),
+        lambda text: text.replace("/", "\\/"),
+    ],
+)
+@cases("status", [403, 500])
+async def test_encoded_credentials_of_a_refusal_stay_out_of_the_log(
+    encode: Callable[[str], str], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "gateway/+token=="
+    quoted = encode(secret)
+    answer = Reply(status, headers={"content-type": "text/plain"}, body=f"you sent {quoted}".encode())
+    target = HttpTarget(URL, pool=over_http([], tools_call=answer)._pool, auth=secret)
+    async with testing.connect(pair(target)) as (client, _):
+        assert (await client.call_tool("bad_run")).is_error
+    assert "you sent " in caplog.text and quoted[8:] not in caplog.text
 
 
 class LostSignIn:

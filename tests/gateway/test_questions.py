@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
 from tests.cases import cases
-from tests.gateway.backs import OVER, REVISIONS, Recorded, gateway_before
+from tests.gateway.backs import OVER, REVISIONS, Recorded, gateway_before, until
 
 from toolwire import Context, Server, testing
+from toolwire.auth import Principal
 from toolwire.client import Accept, Elicitation
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError, ToolFailed
+from toolwire.protocol.errors import ProtocolError, ToolFailed, UrlRequired
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.binding import Header
 
@@ -243,3 +245,78 @@ async def test_a_server_that_was_started_again_between_two_rounds_is_named(front
         for app in apps:
             app.drain()
             await app.stop()
+
+
+@pytest.mark.parametrize("front", [MODERN, "2025-11-25"])
+@pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
+@cases("far", OVER)
+async def test_a_page_that_no_user_can_open_is_not_asked_for(
+    front: str, back: str, far: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolwire.server.context.context.check_url", lambda url: None)
+    server = Server("back")
+
+    @server.tool
+    async def visit(ctx: Context, url: str) -> str:
+        return str((await ctx.elicit_url("Sign in", url)).action)
+
+    async def open_page(message: str, params: t.ElicitRequestParams) -> Accept:
+        assert params.url == "https://example.com/in"
+        return Accept()
+
+    async with (
+        gateway_before(server, far, back) as gateway,
+        testing.connect(gateway, revision=front, elicit=Elicitation(url=open_page)) as (client, _),
+    ):
+        for url in ("javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "https://a:b@example.com/", ""):
+            result = await client.call_tool("b_visit", {"url": url})
+            assert result.is_error and "no http or https address" in result.text
+            assert "'b'" in result.text or back != MODERN
+        assert await client.call_tool("b_visit", {"url": "https://example.com/in"}, returns=str) == "accept"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("way", ["question", "-32042"])
+async def test_a_completion_reaches_the_client_that_the_same_server_asked_alone(way: str) -> None:
+    ids = ["the-id"]
+
+    def asking(name: str) -> Server:
+        server = Server(name)
+
+        @server.tool
+        async def visit(ctx: Context) -> str:
+            if way == "-32042":
+                raise UrlRequired("Sign in", "https://example.com/in", "the-id")
+            asked = await ctx.elicit_url("Sign in", "https://example.com/in")
+            ids.append(str(asked.id))
+            return asked.action
+
+        @server.tool
+        async def done(ctx: Context) -> str:
+            return str(await ctx.elicitation_complete(ids[-1]))
+
+        return server
+
+    def completed(wire: Any) -> list[Any]:
+        return [each["params"] for each in wire.received if each.get("method") == "notifications/elicitation/complete"]
+
+    async def open_page(message: str, params: t.ElicitRequestParams) -> Accept:
+        return Accept()
+
+    gateway = (
+        Gateway("front").add("a", asking("one"), revision="2025-11-25").add("b", asking("two"), revision="2025-11-25")
+    )
+    ask = Elicitation(url=open_page)
+    async with (
+        testing.connect(gateway, revision="2025-11-25", elicit=ask, principal=Principal("alice")) as (alice, at_alice),
+        testing.connect(gateway, revision="2025-11-25", elicit=ask, principal=Principal("bob")) as (bob, at_bob),
+    ):
+        with suppress(ProtocolError):
+            await alice.call_tool("a_visit")
+        for client, tool in ((alice, "b_done"), (bob, "a_done"), (bob, "b_done")):
+            await client.call_tool(tool)
+        await asyncio.sleep(0.1)
+        assert not completed(at_alice) and not completed(at_bob)
+        await alice.call_tool("a_done")
+        await until(lambda: completed(at_alice) == [{"elicitationId": ids[-1]}])
+        assert not completed(at_bob)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 from tests.cases import cases
+from tests.client.fake import FakeServer
 from tests.gateway.backs import OVER, Recorded, behind, gateway_before, until
 from tests.wireclient import connect
 
-from toolwire import Client, Context, Server
+from toolwire import Client, Context, Policy, Server, testing
 from toolwire.gateway import Gateway
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.types import RequestParams
@@ -370,3 +373,39 @@ async def test_a_method_of_an_extension_may_ask_its_client(front: str) -> None:
         Client(gateway, revision=front, extensions={NOTES: {}}, elicit=choose) as client,
     ):
         assert (await client.request("notes/ask", {"text": "x"}))["said"] == ["mine", "x", "this"]
+
+
+@cases("front", [MODERN, "2025-11-25"])
+@cases("back", [MODERN, "2025-11-25"])
+async def test_a_server_without_an_extension_sends_no_notifications_of_one(front: str, back: str) -> None:
+    names = ("notifications/notes/SECRET-1234", "notifications/other", "rpc.x")
+
+    def listed(request: Any, outlet: Any) -> Raw:
+        tools = [{"name": "t", "inputSchema": {"type": "object"}}]
+        page = {"tools": tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        return Raw(msgspec.json.encode(page))
+
+    async def called(request: Any, outlet: Any) -> Raw:
+        for name in names:
+            outlet.connection.notify(name, {"a": "SECRET-1234"})
+        await asyncio.sleep(0)
+        return Raw(b'{"content":[],"resultType":"complete"}')
+
+    gateway = Gateway("front", policy=Policy(mask=["SECRET-[0-9]{4}"]))
+    for name, extensions in (("none", {}), ("known", {UI_EXTENSION: {}}), ("own", {NOTES: {}})):
+        server = FakeServer(
+            {"tools/list": listed, "tools/call": called}, capabilities={"tools": {}, "extensions": extensions}
+        )
+        gateway.add(name, server, revision=back)
+    async with testing.connect(gateway, revision=front, extensions={NOTES: {}, UI_EXTENSION: {}}) as (client, wire):
+
+        def crossed() -> list[str]:
+            return [each["method"] for each in wire.received if "a" in each.get("params", {})]
+
+        for name in ("none", "known"):
+            await client.call_tool(f"{name}_t")
+        assert crossed() == []
+        await client.call_tool("own_t")
+        await until(lambda: len(crossed()) == 3)
+        assert crossed() == ["notifications/notes/[redacted]", "notifications/other", "rpc.x"]
+        assert "SECRET" not in str(wire.received)

@@ -7,7 +7,7 @@ import gc
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN, Message, WireClient, modern_meta
 
-from toolwire import Context, Limits, Policy, Server, ToolResult
+from toolwire import Client, Context, Limits, Policy, Server, ToolResult
 from toolwire.auth import Principal
 from toolwire.client import relay
 from toolwire.client.relay import RelayConnection
@@ -46,7 +46,7 @@ from toolwire.gateway import Gateway, back_connections
 from toolwire.gateway.back_connections import IDLE_SECONDS, Conversation
 from toolwire.gateway.remote_tasks import MAX_KEPT_SECONDS
 from toolwire.gateway.upstream import Upstream
-from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.stores import Stores
 from toolwire.testing import elapse
 from toolwire.util.expiring import SWEEP_SECONDS
@@ -94,6 +94,66 @@ async def through(
     """Yield a client of a gateway in front of a server."""
     async with before(server, back, far, **options) as gateway, talk(gateway, front, near) as client:
         yield client
+
+
+class Impatient(FakeServer):
+    """A server of 2025-11-25 that answers `tasks/result` with an error before the task is over, as fastmcp 3.4 does."""
+
+    def __init__(self, support: str) -> None:
+        handlers = {
+            "tools/list": lambda request, outlet: {"tools": [self.tool]},
+            "tools/call": self.call,
+            "tasks/get": self.look,
+            "tasks/result": self.fetch,
+            "tasks/cancel": self.cancel,
+        }
+        declared = {"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+        super().__init__(handlers, capabilities=declared, revisions=(CORE,))
+        self.tool = {"name": "job", "inputSchema": {"type": "object"}, "execution": {"taskSupport": support}}
+        self.status = "working"
+        self.looks = 0
+
+    def state(self) -> Message:
+        times = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
+        return {"taskId": "t-1", "status": self.status, **times, "ttl": 60_000, "pollInterval": 20}
+
+    def call(self, request: Any, outlet: Any) -> Message:
+        return {"task": self.state()}
+
+    def look(self, request: Any, outlet: Any) -> Message:
+        self.looks += 1
+        if self.looks == 3 and self.status == "working":
+            self.status = "completed"
+        return self.state()
+
+    def fetch(self, request: Any, outlet: Any) -> Message:
+        if self.status != "completed":
+            raise ProtocolError(-32602, f"Task not completed yet (current state: {self.status})")
+        return {"content": [{"type": "text", "text": "done"}]}
+
+    def cancel(self, request: Any, outlet: Any) -> Message:
+        self.status = "cancelled"
+        return self.state()
+
+
+@pytest.mark.parametrize("support", ["optional", "required"])
+@pytest.mark.parametrize("window", [0.0, 20.0])
+async def test_server_that_does_not_wait_for_the_end_of_a_task_is_asked_again(support: str, window: float) -> None:
+    gateway = Gateway("front", limits=Limits(task_window=window, task_poll=0.02))
+    gateway.add("b", cast("Server", Impatient(support)), prefix="")
+    async with Client(gateway, revision=MODERN) as client:
+        assert (await client.call_tool("job")).text == "done"
+
+
+async def test_task_of_a_server_that_does_not_wait_is_cancelled() -> None:
+    gateway = Gateway("front", limits=Limits(task_window=0.05, task_poll=0.02))
+    server = Impatient("optional")
+    server.looks = 3
+    gateway.add("b", cast("Server", server), prefix="")
+    async with Client(gateway, revision=MODERN) as client:
+        task = await client.call_tool_as_task("job")
+        await task.cancel()
+        assert (await task.status()).status == "cancelled"
 
 
 # --- the life of a task ---

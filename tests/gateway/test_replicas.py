@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.gateway.backs import OVER, Recorded, behind, until
 from tests.gateway.test_held_calls import LEGACY, Asking, accept, answer, call
@@ -336,7 +337,8 @@ async def test_a_replica_that_ends_before_it_hands_over_the_outcome(far: str) ->
 async def test_a_call_that_expires_on_one_replica_is_cancelled_and_forgotten() -> None:
     asking = Asking()
     async with fleet(asking.server, "http", "2025-11-25") as running:
-        running.replicas[0].server.use_limits(Limits(state=0.01))
+        server = running.replicas[0].server
+        server.apply_settings(replace(server.settings, limits=Limits(state=0.01)))
         asked = await call(running.clients[0], "b_book", {"seats": 1})
         await until(asking.cancelled.is_set)
         late = await call(running.clients[1], "b_book", {"seats": 1}, asked, **accept(asked))

@@ -97,8 +97,8 @@ async def replicas(backs: list[dict[str, Any]], revision: str, stores: Stores | 
         yield balancer
 
 
-def client_of(balancer: Balancer, front: str) -> Client:
-    return Client(HttpTarget("http://localhost/mcp", pool=balancer), revision=front)  # type: ignore[arg-type]
+def client_of(balancer: Balancer, front: str, **options: Any) -> Client:
+    return Client(HttpTarget("http://localhost/mcp", pool=balancer), revision=front, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.covers("GW-6.5")
@@ -149,14 +149,12 @@ async def test_calls_that_come_to_two_replicas_at_once_agree_on_a_session() -> N
 
 
 @pytest.mark.covers("GW-6.6", "GW-11.14")
-@pytest.mark.parametrize("change", ["another", "none"])
-async def test_a_session_ends_where_its_server_is_another_one_or_is_gone(change: str) -> None:
+async def test_a_session_ends_where_its_server_is_another_one() -> None:
     counting, other = Counting(), Counting()
-    async with behind(counting.server, "http") as target, behind(other.server, "http") as elsewhere:
+    async with behind(counting.server, "http") as target:
         moved = HttpTarget("http://elsewhere/mcp", pool=AsgiPool(other.server.http_app()))
-        changed = {"b": moved} if change == "another" else {"c": elsewhere}
         async with (
-            replicas([{"b": target}, changed], "2025-11-25") as balancer,
+            replicas([{"b": target}, {"b": moved}], "2025-11-25") as balancer,
             client_of(balancer, "2025-11-25") as client,
         ):
             await client.call_tool("b_count")
@@ -165,6 +163,50 @@ async def test_a_session_ends_where_its_server_is_another_one_or_is_gone(change:
             await client.list_tools()
             assert 404 in balancer.statuses
             assert not other.seen
+
+
+@pytest.mark.covers("GW-6.6")
+async def test_server_that_is_removed_ends_no_session() -> None:
+    counting, other = Counting(), Counting()
+    async with behind(counting.server, "http") as target, behind(other.server, "http") as staying:
+        backs = [{"b": target, "c": staying}, {"c": staying}, {"b": target, "c": staying}]
+        async with replicas(backs, "2025-11-25") as balancer, client_of(balancer, "2025-11-25") as client:
+            for balancer.current, tools in enumerate((["b_count", "c_count"], ["c_count"], ["b_count", "c_count"])):
+                for tool in tools:
+                    assert (await client.call_tool(tool)).text
+            assert list(other.seen.values()) == [3]
+            assert 404 not in balancer.statuses
+
+
+@pytest.mark.covers("GW-6.6")
+async def test_calls_run_to_their_end_in_a_session_that_ends() -> None:
+    counting, other, staying = Counting(), Counting(), Server("staying")
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    @staying.tool
+    async def wait(ctx: Context) -> str:
+        begun.set()
+        await done.wait()
+        return str((await ctx.elicit("How many?", int)).data)
+
+    async def answer_question(message: str, params: Any) -> dict[str, Any]:
+        return {"value": 7}
+
+    async with behind(counting.server, "http") as target, behind(staying, "http") as kept_target:
+        moved = HttpTarget("http://elsewhere/mcp", pool=AsgiPool(other.server.http_app()))
+        backs = [{"b": target, "c": kept_target}, {"b": moved, "c": kept_target}]
+        async with (
+            replicas(backs, "2025-11-25") as balancer,
+            client_of(balancer, "2025-11-25", elicit=answer_question) as client,
+        ):
+            await client.call_tool("b_count")
+            calling = asyncio.ensure_future(client.call_tool("c_wait"))
+            await begun.wait()
+            balancer.current = 1
+            assert (await client.call_tool("b_count")).text == "1"
+            assert 404 in balancer.statuses and list(other.seen.values()) == [1]
+            done.set()
+            assert (await calling).text == "7"
 
 
 @pytest.mark.covers("GW-6.6")

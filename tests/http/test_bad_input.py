@@ -277,7 +277,9 @@ async def test_a_body_nested_too_deeply_is_400(place: Place) -> None:
 
 
 def impatient(place: Place) -> None:
-    place.app._limits = msgspec.structs.replace(place.app._limits, upload=0.01)
+    settings = place.app.settings
+    limits = msgspec.structs.replace(settings.limits, upload=0.01)
+    place.app.apply_settings(msgspec.structs.replace(settings, limits=limits))
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"jsonrpc"'])

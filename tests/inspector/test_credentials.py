@@ -152,7 +152,7 @@ async def test_a_timeout_is_given_in_the_page(address: str) -> None:
     async with inspected(address, url=address, options={"auth": KEY}) as page:
         shown = (await page.ask("connect", timeout=2.5))["connection"]
         assert (shown["state"], shown["timeout"]) == ("connected", 2.5)
-        assert page.app.inspector.client._timeout == 2.5
+        assert page.app.inspector.client._sender.timeout == 2.5
 
 
 async def test_a_server_without_an_address_takes_no_credentials() -> None:

@@ -48,7 +48,7 @@ async def add(stores: Stores, *, is_dead: bool = False, server: str = "fleet", t
     record = rules.new_record(records.new_id(now), now, 60_000, 1000, tool=tool, call=call, message=rules.WAITING)
     key = records.key("ada", record.id)
     if is_dead:
-        await DeadLetters(short_name(server), stores, Limits()).keep(key, record)
+        await DeadLetters(short_name(server), stores, Limits).keep(key, record)
     else:
         await records.create(key, record)
     return record.id

@@ -9,18 +9,14 @@ release does not have, it says by hand.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp import ClientSession, StdioServerParameters, types
-from mcp.client.sse import sse_client
-from mcp.client.stdio import stdio_client
-from scenario import Reporting, be_asked, call_every_tool, cross, filled_in, summary
+from mcp import ClientSession, types
+from opening_mcp1 import open_session
+from scenario import Reporting, be_asked, call_every_tool, cross, summary
 
 # The types of the first releases have no place for a cursor where the protocol has it.
 TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
@@ -35,23 +31,6 @@ class Driver(Reporting):
         super().__init__()
         self.session: ClientSession
         self.root = "file:///work"
-
-    # --- callbacks ---
-
-    async def sampling(self, context: Any, params: Any) -> Any:
-        self.tools_shown(params)
-        self.report["asked_model"] = params.messages[0].content.text
-        content = types.TextContent(type="text", text="It is.")
-        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stopReason="endTurn")
-
-    async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult(roots=[types.Root(uri=self.root, name="work")])  # type: ignore[arg-type]
-
-    async def elicitation(self, context: Any, params: Any) -> Any:
-        if self.page_shown(params):
-            return types.ElicitResult(action="accept")
-        self.report.setdefault("asked_user", []).append(params.message)
-        return types.ElicitResult(action="accept", content=filled_in(params.requestedSchema["properties"]))
 
     async def message(self, message: Any) -> None:
         notification = getattr(message, "root", None)
@@ -207,45 +186,12 @@ async def crossing(driver: Driver) -> None:
     await cross(driver, listed, odd, driver.session.read_resource)
 
 
-@asynccontextmanager
-async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
-    """Both ends of the streams to a server."""
-    opening: Any
-    if not target[0].startswith("http://"):
-        opening = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
-    elif target[0].endswith("/sse"):
-        opening = sse_client(target[0])
-    else:
-        # Not every release has this module, and its function changed its name.
-        from mcp.client import streamable_http
-
-        newer = getattr(streamable_http, "streamable_http_client", None)
-        opening = (newer or streamable_http.streamablehttp_client)(target[0])
-    async with opening as ends:
-        yield ends[0], ends[1]
-
-
 async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
     if "DRIVE_FOLDERS" in os.environ:
         driver.root = json.loads(os.environ["DRIVE_FOLDERS"])[0]["uri"]
-    offered: dict[str, Any] = {
-        "sampling_callback": driver.sampling,
-        "list_roots_callback": driver.roots,
-        "elicitation_callback": driver.elicitation,
-        "message_handler": driver.message,
-    }
-    if hasattr(types, "SamplingToolsCapability"):
-        offered["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
-    # Older releases have fewer of these.
-    known = inspect.signature(ClientSession.__init__).parameters
-    options: dict[str, Any] = {name: callback for name, callback in offered.items() if name in known}
-    async with (
-        connection(target) as (reading_end, writing_end),
-        ClientSession(reading_end, writing_end, **options) as session,
-    ):
+    async with open_session(driver, target) as (session, opened):
         driver.session = session
-        opened = await session.initialize()
         driver.report["revision"] = opened.protocolVersion
         driver.report["server"] = opened.serverInfo.name
         driver.report["instructions"] = getattr(opened, "instructions", None)

@@ -11,20 +11,14 @@ import asyncio
 import json
 import os
 import sys
-import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPDeprecationWarning
-from scenario import Reporting, be_asked, call_every_tool, cross, filled_in, summary
-
-# Much of what we drive is deprecated on 2026-07-28, and still has to work.
-warnings.simplefilter("ignore", MCPDeprecationWarning)
-
-MODERN = "2026-07-28"
+from mcp import Client
+from opening_mcp2 import MODERN, open_client
+from scenario import Reporting, be_asked, call_every_tool, cross, summary
 
 
 class Driver(Reporting):
@@ -35,25 +29,6 @@ class Driver(Reporting):
         self.client: Client
         self.root = "file:///work"
         self.before_answer: Callable[[], Awaitable[None]] | None = None
-
-    # --- callbacks ---
-
-    async def sampling(self, context: Any, params: Any) -> Any:
-        self.tools_shown(params)
-        self.report["asked_model"] = params.messages[0].content.text
-        content = types.TextContent(type="text", text="It is.")
-        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stop_reason="endTurn")
-
-    async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult(roots=[types.Root(uri=self.root, name="work")])
-
-    async def elicitation(self, context: Any, params: Any) -> Any:
-        if self.before_answer is not None:
-            await self.before_answer()
-        if self.page_shown(params):
-            return types.ElicitResult(action="accept")
-        self.report.setdefault("asked_user", []).append(params.message)
-        return types.ElicitResult(action="accept", content=filled_in(params.requested_schema["properties"]))
 
     async def logging(self, params: Any) -> None:
         self.report["logs"].append([params.level, params.data])
@@ -269,25 +244,12 @@ async def outage(driver: Driver) -> None:
     driver.report["booked"] = [(await call)["text"] for call in calls]
 
 
-def is_address(target: list[str]) -> bool:
-    return target[0].startswith("http://")
-
-
 async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
     if "DRIVE_FOLDERS" in os.environ:
         driver.root = json.loads(os.environ["DRIVE_FOLDERS"])[0]["uri"]
-    client = Client(
-        target[0] if is_address(target) else StdioServerParameters(command=target[0], args=target[1:]),
-        mode=os.environ.get("DRIVE_MODE", "auto"),
-        sampling_callback=driver.sampling,
-        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
-        list_roots_callback=driver.roots,
-        elicitation_callback=driver.elicitation,
-        logging_callback=driver.logging,
-        message_handler=driver.message,
-        log_level="info",
-    )
+    mode = os.environ.get("DRIVE_MODE", "auto")
+    client = open_client(driver, target, mode, logging_callback=driver.logging, log_level="info")
     async with client:
         driver.client = client
         driver.report["revision"] = client.protocol_version

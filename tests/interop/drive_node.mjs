@@ -4,30 +4,10 @@
 // or an address: one that ends in `/sse` for HTTP+SSE, any other for streamable HTTP. DRIVE_PACKAGE says which package:
 // "sdk" is release 1, "client" release 2 (DRIVE_MODE "auto" asks `server/discover` first, "legacy" says `initialize`).
 
-import { createRequire } from "node:module";
-import { pathToFileURL } from "node:url";
+import { connect, makeClient, pages } from "./opening_node.mjs";
 
-const require = createRequire(`${process.cwd()}/`);
-const load = async (name) => import(pathToFileURL(require.resolve(name)));
-const [scenario, target, ...args] = process.argv.slice(2);
+const [scenario, ...target] = process.argv.slice(2);
 const first = process.env.DRIVE_PACKAGE === "sdk";
-const { Client } = await load(first ? "@modelcontextprotocol/sdk/client/index.js" : "@modelcontextprotocol/client");
-const schemas = first ? await load("@modelcontextprotocol/sdk/types.js") : null;
-
-async function makeTransport() {
-  const part = async (one, two) =>
-    load(first ? `@modelcontextprotocol/sdk/client/${one}.js` : `@modelcontextprotocol/client${two}`);
-  if (!target.startsWith("http://")) {
-    const { StdioClientTransport } = await part("stdio", "/stdio");
-    return new StdioClientTransport({ command: target, args, stderr: "ignore" });
-  }
-  if (target.endsWith("/sse")) {
-    const { SSEClientTransport } = await part("sse", "");
-    return new SSEClientTransport(new URL(target));
-  }
-  const { StreamableHTTPClientTransport } = await part("streamableHttp", "");
-  return new StreamableHTTPClientTransport(new URL(target));
-}
 
 let report = { progress: [], logs: [], changed: [], updated: [] };
 let arrived = () => {};
@@ -60,44 +40,21 @@ function sampled(params) {
 
 const folders = JSON.parse(process.env.DRIVE_FOLDERS ?? '[{"uri": "file:///work"}]');
 let root = folders[0].uri;
-const answers = {
-  "elicitation/create": ["ElicitRequestSchema", elicited],
-  "sampling/createMessage": ["CreateMessageRequestSchema", sampled],
-  "roots/list": ["ListRootsRequestSchema", () => ({ roots: [{ uri: root, name: "work" }] })],
-};
-const notices = {
-  "notifications/message": ["LoggingMessageNotificationSchema", (p) => report.logs.push([p.level, p.data])],
-  "notifications/resources/updated": ["ResourceUpdatedNotificationSchema", (p) => report.updated.push(p.uri)],
-};
-for (const [family, name] of [["tools", "Tool"], ["resources", "Resource"], ["prompts", "Prompt"]]) {
-  const method = `notifications/${family}/list_changed`;
-  notices[method] = [`${name}ListChangedNotificationSchema`, () => report.changed.push(method)];
-}
-
-const capabilities = { roots: { listChanged: true }, sampling: { tools: {} }, elicitation: { form: {}, url: {} } };
-const options = first ? { capabilities } : { capabilities, versionNegotiation: { mode: process.env.DRIVE_MODE ?? "auto" } };
-const client = new Client({ name: "drive-node", version: "1.0.0" }, options);
-for (const [method, [schema, answer]] of Object.entries(answers)) {
-  client.setRequestHandler(first ? schemas[schema] : method, async (request) => answer(request.params));
-}
-for (const [method, [schema, take]] of Object.entries(notices)) {
-  client.setNotificationHandler(first ? schemas[schema] : method, async (notification) => {
-    take(notification.params);
-    arrived();
-  });
-}
-
-async function pages(list, member) {
-  const found = [];
-  let cursor;
-  do {
-    const page = await list(cursor === undefined ? undefined : { cursor });
-    found.push(...page[member]);
-    cursor = page.nextCursor;
-    // Release 2 turns the pages itself.
-  } while (cursor !== undefined);
-  return found;
-}
+const { client, schemas } = await makeClient({
+  name: "drive-node", first, mode: process.env.DRIVE_MODE ?? "auto",
+  capabilities: { roots: { listChanged: true }, sampling: { tools: {} }, elicitation: { form: {}, url: {} } },
+  answers: {
+    "elicitation/create": elicited,
+    "sampling/createMessage": sampled,
+    "roots/list": () => ({ roots: [{ uri: root, name: "work" }] }),
+  },
+  heard: {
+    log: (level, data) => report.logs.push([level, data]),
+    updated: (uri) => report.updated.push(uri),
+    changed: (method) => report.changed.push(method),
+  },
+  arrived: () => arrived(),
+});
 
 const tell = (params, options) => (first ? client.callTool(params, undefined, options) : client.callTool(params, options));
 
@@ -284,15 +241,8 @@ scenarios.given = async () => {
   }
 };
 
-const transport = await makeTransport();
-let spoken;
-const connecting = transport.setProtocolVersion;
-transport.setProtocolVersion = (version) => {
-  spoken = version;
-  connecting?.call(transport, version);
-};
-await client.connect(transport);
-report.revision = client.getNegotiatedProtocolVersion?.() ?? spoken;
+const { transport, revision } = await connect(client, first, target);
+report.revision = revision;
 report.server = client.getServerVersion()?.name;
 report.instructions = client.getInstructions();
 // Several scenarios over one connection: `tools,reading`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.interop import peers
+from tests.interop.processes import free_port
 
 FOLDER = peers.node_folder()
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
@@ -50,12 +50,6 @@ def running(command: list[str], url: str, **options: Any) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> None:

@@ -30,6 +30,16 @@ class Reporting:
         self.report.setdefault("asked_urls", []).append([params.message, params.url])
         return True
 
+    def model_asked(self, params: Any) -> None:
+        """Report a question to the model."""
+        self.tools_shown(params)
+        self.report["asked_model"] = params.messages[0].content.text
+
+    def filled(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """Report a form, and fill it in."""
+        self.report.setdefault("asked_user", []).append(message)
+        return filled_in(schema["properties"])
+
     def tools_shown(self, params: Any) -> None:
         """Report the tools that a model may use, and whether it has to."""
         if getattr(params, "tools", None):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.interop import peers
+from tests.interop.processes import free_port, listens
 
 from toolwire.client import Client
 from toolwire.protocol.errors import ProtocolError
@@ -85,7 +85,7 @@ async def running(
     )
     try:
         async with asyncio.timeout(45):
-            while not await _listens(port):
+            while not listens(port):
                 assert process.returncode is None, f"{command[0]} ended with {process.returncode}"
                 await asyncio.sleep(0.1)
         yield
@@ -93,22 +93,6 @@ async def running(
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize(("library", "transport", "path", "revision"), PYTHON_SERVERS)

@@ -17,7 +17,8 @@ from urllib.parse import urljoin
 
 import pytest
 from tests.interop import peers
-from tests.interop.protected import FOLDER, RESOURCE, free_port, protected, running
+from tests.interop.processes import free_port
+from tests.interop.protected import FOLDER, RESOURCE, protected, running
 
 from toolwire.auth import FileStorage, NeedsLogin, OAuth
 from toolwire.client import Client

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from tests.examples.test_gateway import blocks
 from tests.interop import peers
-from tests.interop.protected import free_port, running
+from tests.interop.processes import free_port
+from tests.interop.protected import running
 
 from toolwire.auth import OAuth
 from toolwire.client import Client

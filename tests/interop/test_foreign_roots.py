@@ -12,8 +12,9 @@ from subprocess import PIPE, Popen
 
 import pytest
 from tests.interop import peers
+from tests.interop.processes import free_port
 from tests.interop.test_foreign_clients import AUTO, CLIENT, LEGACY, SDK, Client
-from tests.interop.test_foreign_http_servers import free_port, package
+from tests.interop.test_foreign_http_servers import package
 
 pytestmark = pytest.mark.timeout(180)
 

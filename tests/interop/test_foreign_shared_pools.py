@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.interop import peers
-from tests.interop.test_foreign_http_servers import free_port, package
+from tests.interop.processes import free_port
+from tests.interop.test_foreign_http_servers import package
 
 #: How many sessions are open at once.
 SESSIONS = 100

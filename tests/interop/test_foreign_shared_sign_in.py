@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 from tests.interop import peers
-from tests.interop.protected import RESOURCE, free_port, provider, running
+from tests.interop.processes import free_port
+from tests.interop.protected import RESOURCE, provider, running
 from tests.interop.test_foreign_login import Person
 
 from toolwire.auth import FileStorage, OAuth

@@ -52,6 +52,7 @@ PLAN: dict[str, Any] = {
         "read_blob": "memo://bytes",
         "read_view": "ui://panel",
         "read_template": "memo://day/monday",
+        "read_skill": "skill://brew/SKILL.md",
         "read_missing": "memo://nothing",
     },
     "prompts": {
@@ -65,6 +66,8 @@ PLAN: dict[str, Any] = {
     },
     "others": {
         "ping": [],
+        "extension": ["com.example/brewing"],
+        "unknown_meta": ["mirror", {"com.example/trace": {"id": 7}}],
         "progress": ["slow", {}],
         "cancellation": ["wait", "fate"],
         "roots_changed": ["folders", {}],
@@ -211,6 +214,9 @@ SERVERS = (
             "cancellation": "none of its tools tells what became of another call",
             "logging": "it logs at random",
             "log_level": "it logs at random",
+            "read_skill": "it has no skills",
+            "extension": "it declares no extension of a vendor",
+            "unknown_meta": "no tool of it tells what came in `_meta`",
             "dynamic_tool": "it adds no tools while it runs",
         },
     ),
@@ -242,10 +248,13 @@ class Pair:
     server: ForeignServer
     client: ForeignClient
     over: Over
+    front: Over
+    """How the client reaches the gateway; `over` is how the server is reached."""
 
     @property
     def name(self) -> str:
-        return f"{self.server.name}-{self.client.name}-{self.over}"
+        over = self.over if self.front == self.over else f"{self.front}-to-{self.over}"
+        return f"{self.server.name}-{self.client.name}-{over}"
 
     @property
     def loses_session(self) -> bool:
@@ -285,18 +294,23 @@ class Pair:
         return chosen
 
 
-PAIRS = tuple(Pair(server, client, over) for server in SERVERS for client in CLIENTS for over in OVERS)
+SAME = tuple(Pair(server, client, over, over) for server in SERVERS for client in CLIENTS for over in OVERS)
+#: Each server and each client with both changes of the transport.
+MIXED = tuple(
+    Pair(server, CLIENTS[(at + shift) % len(CLIENTS)], over, front)
+    for shift, over, front in ((3, "stdio", "http"), (6, "http", "stdio"))
+    for at, server in enumerate(SERVERS)
+)
+PAIRS = (*SAME, *MIXED)
 
 
 def choose_pairs(number: int) -> list[Pair]:
     """Return twelve pairs with every server, every client and both transports; sixteen numbers have all pairs."""
-    return [*_row(number), *_row(number + 5)[number % 2 :: 2]]
+    return [*_row(number), *_row(number + 5)[number % 2 :: 2][:3], MIXED[number % len(MIXED)]]
 
 
 def _row(number: int) -> list[Pair]:
     """Return one pair for each server, each with another client."""
     count = len(CLIENTS)
-    return [
-        Pair(server, CLIENTS[(at + number) % count], OVERS[(at + number // count) % 2])
-        for at, server in enumerate(SERVERS)
-    ]
+    overs = [OVERS[(at + number // count) % 2] for at in range(count)]
+    return [Pair(server, CLIENTS[(at + number) % count], overs[at], overs[at]) for at, server in enumerate(SERVERS)]

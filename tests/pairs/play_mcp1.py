@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp import ClientSession, McpError, StdioServerParameters, types
-from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp import ClientSession, McpError, types
+from opening_mcp1 import open_session
 from playing import Player
 
 LISTS = {
@@ -28,21 +27,6 @@ def plain(value: Any) -> Any:
 class Mcp1(Player):
     session: ClientSession
     told: Any
-
-    async def sampling(self, context: Any, params: Any) -> Any:
-        self.model(plain(params))
-        content = types.TextContent(type="text", text="It is.")
-        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stopReason="endTurn")
-
-    async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult.model_validate({"roots": [{"uri": self.root, "name": "work"}]})
-
-    async def elicitation(self, context: Any, params: Any) -> Any:
-        if params.mode == "url":
-            self.page(params.message, params.url)
-            return types.ElicitResult(action="accept")
-        content = self.form(params.message, params.requestedSchema)
-        return types.ElicitResult(action="decline" if content is None else "accept", content=content)
 
     async def message(self, message: Any) -> None:
         if not isinstance(message, types.ServerNotification):
@@ -74,12 +58,14 @@ class Mcp1(Player):
             if cursor is None:
                 return found
 
-    async def call(self, name: str, arguments: dict[str, Any], on_progress: Any = None) -> dict[str, Any]:
+    async def call(
+        self, name: str, arguments: dict[str, Any], on_progress: Any = None, meta: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         async def report(*given: Any) -> None:
             on_progress(*given)
 
-        result = await self.session.call_tool(name, arguments, progress_callback=report if on_progress else None)
-        return dict(plain(result))
+        callback = report if on_progress else None
+        return dict(plain(await self.session.call_tool(name, arguments, progress_callback=callback, meta=meta)))
 
     async def stop(self, calling: asyncio.Task[Any]) -> None:
         # No release has a method for this. Nothing else is open now.
@@ -137,33 +123,10 @@ class Mcp1(Player):
         return [error.error.code, error.error.message] if isinstance(error, McpError) else repr(error)
 
 
-@asynccontextmanager
-async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
-    opening: Any
-    if target[0].startswith("http://"):
-        opening = streamable_http_client(target[0])
-    else:
-        opening = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
-    async with opening as ends:
-        yield ends[0], ends[1]
-
-
 async def main(target: list[str]) -> None:
     player = Mcp1()
-    async with (
-        connection(target) as (reading, writing),
-        ClientSession(
-            reading,
-            writing,
-            sampling_callback=player.sampling,
-            sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
-            list_roots_callback=player.roots,
-            elicitation_callback=player.elicitation,
-            message_handler=player.message,
-        ) as session,
-    ):
-        player.session = session
-        player.told = await session.initialize()
+    async with open_session(player, target) as (session, told):
+        player.session, player.told = session, told
         await player.play()
 
 

@@ -9,20 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types as types
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp import Client, MCPError
+from opening_mcp2 import MODERN, open_client
 from playing import Player
 
-# Much of what is tried is deprecated on 2026-07-28, and still has to work.
-warnings.simplefilter("ignore", MCPDeprecationWarning)
-
-MODERN = "2026-07-28"
 LISTS = {
     "tools": ("list_tools", "tools"),
     "resources": ("list_resources", "resources"),
@@ -39,25 +34,11 @@ def plain(value: Any) -> Any:
 class Mcp2(Player):
     client: Client
     level: str | None = None
+    before_answer = None
 
     @property
     def modern(self) -> bool:
         return self.client.protocol_version == MODERN
-
-    async def sampling(self, context: Any, params: Any) -> Any:
-        self.model(plain(params))
-        content = types.TextContent(type="text", text="It is.")
-        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stop_reason="endTurn")
-
-    async def roots(self, context: Any) -> Any:
-        return types.ListRootsResult.model_validate({"roots": [{"uri": self.root, "name": "work"}]})
-
-    async def elicitation(self, context: Any, params: Any) -> Any:
-        if params.mode == "url":
-            self.page(params.message, params.url)
-            return types.ElicitResult(action="accept")
-        content = self.form(params.message, params.requested_schema)
-        return types.ElicitResult(action="decline" if content is None else "accept", content=content)
 
     async def message(self, message: Any) -> None:
         method = getattr(message, "method", "")
@@ -89,13 +70,16 @@ class Mcp2(Player):
             if cursor is None:
                 return found
 
-    async def call(self, name: str, arguments: dict[str, Any], on_progress: Any = None) -> dict[str, Any]:
+    async def call(
+        self, name: str, arguments: dict[str, Any], on_progress: Any = None, meta: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         async def report(*given: Any) -> None:
             on_progress(*given)
 
-        meta: Any = {LEVEL_KEY: self.level} if self.level and self.modern else None
+        level = {LEVEL_KEY: self.level} if self.level and self.modern else {}
+        given: Any = {**level, **(meta or {})} or None
         callback = report if on_progress else None
-        return dict(plain(await self.client.call_tool(name, arguments, progress_callback=callback, meta=meta)))
+        return dict(plain(await self.client.call_tool(name, arguments, progress_callback=callback, meta=given)))
 
     async def stop(self, calling: asyncio.Task[Any]) -> None:
         calling.cancel()
@@ -152,17 +136,7 @@ class Mcp2(Player):
 
 async def main(target: list[str]) -> None:
     player = Mcp2()
-    is_address = target[0].startswith("http://")
-    client = Client(
-        target[0] if is_address else StdioServerParameters(command=target[0], args=target[1:]),
-        mode=os.environ["PAIRS_MODE"],
-        sampling_callback=player.sampling,
-        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
-        list_roots_callback=player.roots,
-        elicitation_callback=player.elicitation,
-        message_handler=player.message,
-    )
-    async with client:
+    async with open_client(player, target, os.environ["PAIRS_MODE"]) as client:
         player.client = client
         await player.play()
 

@@ -2,12 +2,8 @@
 //
 // PAIRS_PACKAGE says which one: "sdk" is release 1, "client" release 2 (PAIRS_MODE "auto" asks `server/discover` first,
 // "legacy" says `initialize`). It is run in the folder where the packages are.
-import { createRequire } from 'node:module';
-import { pathToFileURL } from 'node:url';
+import { connect, makeClient, pages } from '../interop/opening_node.mjs';
 
-const require = createRequire(`${process.cwd()}/`);
-const load = async (name) => import(pathToFileURL(require.resolve(name)));
-const [target, ...args] = process.argv.slice(2);
 const plan = JSON.parse(process.env.PAIRS_PLAN);
 const patience = Number(process.env.PAIRS_PATIENCE) * 1000;
 const REST = 400;
@@ -15,9 +11,6 @@ const REST = 400;
 const limit = 20000 + 2 * patience;
 const LEVEL_KEY = 'io.modelcontextprotocol/logLevel';
 const first = process.env.PAIRS_PACKAGE === 'sdk';
-const sdk = (path) => load(`@modelcontextprotocol/sdk/${path}.js`);
-const { Client } = first ? await sdk('client/index') : await load('@modelcontextprotocol/client');
-const schemas = first ? await sdk('types') : null;
 
 // --- What came besides answers, and what the user and the model answer ---
 
@@ -54,35 +47,24 @@ function sampled({ _meta, ...params }) {
   return { role: 'assistant', content: { type: 'text', text: 'It is.' }, model: 'tiny-1', stopReason: 'endTurn' };
 }
 
-const answers = {
-  'elicitation/create': ['ElicitRequestSchema', elicited],
-  'sampling/createMessage': ['CreateMessageRequestSchema', sampled],
-  'roots/list': ['ListRootsRequestSchema', () => ({ roots: [{ uri: root, name: 'work' }] })],
-};
-const notices = {
-  'notifications/message': ['LoggingMessageNotificationSchema', (params) => came.logs.push([params.level, params.data])],
-  'notifications/resources/updated': ['ResourceUpdatedNotificationSchema', (params) => once(came.updated, params.uri)],
-};
-for (const [family, name] of [['tools', 'Tool'], ['resources', 'Resource'], ['prompts', 'Prompt']]) {
-  const method = `notifications/${family}/list_changed`;
-  notices[method] = [`${name}ListChangedNotificationSchema`, () => once(came.changed, method)];
-}
-
 const capabilities = {
   roots: { listChanged: true }, sampling: { tools: {} }, elicitation: { form: {}, url: {} },
   ...(first ? { tasks: {} } : {}),
 };
-const options = first ? { capabilities } : { capabilities, versionNegotiation: { mode: process.env.PAIRS_MODE } };
-const client = new Client({ name: 'play-node', version: '1.0.0' }, options);
-for (const [method, [schema, answer]] of Object.entries(answers)) {
-  client.setRequestHandler(first ? schemas[schema] : method, async (request) => answer(request.params));
-}
-for (const [method, [schema, take]] of Object.entries(notices)) {
-  client.setNotificationHandler(first ? schemas[schema] : method, async (notification) => {
-    take(notification.params);
-    arrived();
-  });
-}
+const { client, schemas } = await makeClient({
+  name: 'play-node', first, mode: process.env.PAIRS_MODE, capabilities,
+  answers: {
+    'elicitation/create': elicited,
+    'sampling/createMessage': sampled,
+    'roots/list': () => ({ roots: [{ uri: root, name: 'work' }] }),
+  },
+  heard: {
+    log: (level, data) => came.logs.push([level, data]),
+    updated: (uri) => once(came.updated, uri),
+    changed: (method) => once(came.changed, method),
+  },
+  arrived: () => arrived(),
+});
 
 // --- The probes ---
 
@@ -97,18 +79,7 @@ async function value(probe, action) {
   if (process.env.PAIRS_SHOW) process.stderr.write(`${probe} ${JSON.stringify(values[probe])?.slice(0, 300)}\n`);
 }
 
-async function pages(list, member) {
-  const found = [];
-  let cursor;
-  do {
-    // Release 2 turns the pages itself, and its own memory would hide what the server says.
-    const page = await list(cursor === undefined ? undefined : { cursor });
-    found.push(...page[member]);
-    cursor = page.nextCursor;
-  } while (cursor !== undefined);
-  return found;
-}
-
+// The memory of release 2 would hide what the server says.
 const fresh = first ? undefined : { cacheMode: 'bypass' };
 const lists = {
   tools: () => pages((params) => client.listTools(params, fresh), 'tools'),
@@ -117,9 +88,9 @@ const lists = {
   prompts: () => pages((params) => client.listPrompts(params, fresh), 'prompts'),
 };
 
-function call(name, input, options) {
-  const meta = isModern() && level !== undefined ? { _meta: { [LEVEL_KEY]: level } } : {};
-  const params = { name, arguments: input, ...meta };
+function call(name, input, options, more = {}) {
+  const meta = { ...(isModern() && level !== undefined ? { [LEVEL_KEY]: level } : {}), ...more };
+  const params = { name, arguments: input, ...(Object.keys(meta).length ? { _meta: meta } : {}) };
   return first ? client.callTool(params, undefined, options) : client.callTool(params, options);
 }
 
@@ -179,6 +150,9 @@ const probes = {
     await client.ping();
     return 'answered';
   },
+
+  extension: async (name) => values.capabilities.extensions?.[name] ?? null,
+  unknown_meta: (name, meta) => call(name, {}, undefined, meta),
 
   async progress(name, input) {
     const reports = [];
@@ -253,25 +227,8 @@ const probes = {
   },
 };
 
-async function makeTransport() {
-  const part = (one, two) => (first ? sdk(`client/${one}`) : load(`@modelcontextprotocol/client${two}`));
-  if (!target.startsWith('http://')) {
-    const { StdioClientTransport } = await part('stdio', '/stdio');
-    return new StdioClientTransport({ command: target, args, stderr: 'ignore' });
-  }
-  const { StreamableHTTPClientTransport } = await part('streamableHttp', '');
-  return new StreamableHTTPClientTransport(new URL(target));
-}
-
-const transport = await makeTransport();
-let spoken;
-const connecting = transport.setProtocolVersion;
-transport.setProtocolVersion = (version) => {
-  spoken = version;
-  connecting?.call(transport, version);
-};
-await client.connect(transport);
-values.revision = client.getNegotiatedProtocolVersion?.() ?? spoken;
+const { transport, revision } = await connect(client, first, process.argv.slice(2));
+values.revision = revision;
 values.server = client.getServerVersion();
 values.instructions = client.getInstructions() ?? null;
 values.capabilities = client.getServerCapabilities();

@@ -26,15 +26,15 @@ class Ours(Player):
     client: Client
 
     async def on_form(self, message: str, params: Any) -> Any:
-        content = self.form(message, plain(params.requested_schema))
+        content = self.filled(message, plain(params.requested_schema))
         return Decline() if content is None else content
 
     async def on_page(self, message: str, params: Any) -> Any:
-        self.page(message, params.url)
+        self.asked.append({"page": message, "url": params.url})
         return Accept()
 
     async def on_sampling(self, params: t.CreateMessageRequestParams) -> str:
-        self.model(plain(params))
+        self.note_sampling(plain(params))
         return "It is."
 
     def on_log(self, params: Any) -> None:
@@ -60,12 +60,15 @@ class Ours(Player):
         }
         return list(plain(await lists[kind]()))
 
-    async def call(self, name: str, arguments: dict[str, Any], on_progress: Any = None) -> dict[str, Any]:
+    async def call(
+        self, name: str, arguments: dict[str, Any], on_progress: Any = None, meta: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         def report(params: Any) -> None:
             given = (params.progress, params.total, params.message)
             on_progress(*(None if each is msgspec.UNSET else each for each in given))
 
-        result = await self.client.call_tool(name, arguments, on_progress=report if on_progress else None)
+        callback = report if on_progress else None
+        result = await self.client.call_tool(name, arguments, on_progress=callback, meta=meta)
         told: dict[str, Any] = {"content": plain(result.content), "isError": result.is_error}
         if result.has_structured:
             told["structuredContent"] = plain(result.structured)

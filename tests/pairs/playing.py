@@ -42,7 +42,9 @@ class Player:
     @abstractmethod
     async def list(self, kind: str) -> list[dict[str, Any]]: ...
     @abstractmethod
-    async def call(self, name: str, arguments: dict[str, Any], on_progress: Any = None) -> dict[str, Any]: ...
+    async def call(
+        self, name: str, arguments: dict[str, Any], on_progress: Any = None, meta: dict[str, Any] | None = None
+    ) -> dict[str, Any]: ...
     @abstractmethod
     async def stop(self, calling: asyncio.Task[Any]) -> None: ...
     @abstractmethod
@@ -70,17 +72,24 @@ class Player:
 
     # --- What the user and the model answer ---
 
-    def form(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+    def filled(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         """Answer a form; None is a refusal."""
         self.asked.append({"form": message, "schema": schema})
         if message == "Decline, please":
             return None
         return {name: answer_field(field) for name, field in schema["properties"].items()}
 
-    def page(self, message: str, url: str) -> None:
-        self.asked.append({"page": message, "url": url})
+    def page_shown(self, params: Any) -> bool:
+        """Note a page that the user shall open; return False for a form."""
+        if getattr(params, "mode", "form") != "url":
+            return False
+        self.asked.append({"page": params.message, "url": params.url})
+        return True
 
-    def model(self, params: dict[str, Any]) -> None:
+    def model_asked(self, params: Any) -> None:
+        self.note_sampling(params.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    def note_sampling(self, params: dict[str, Any]) -> None:
         self.asked.append({"sampling": {name: value for name, value in params.items() if name != "_meta"}})
 
     def tell(self, kind: str, what: Any) -> None:
@@ -138,6 +147,12 @@ class Player:
 
     async def probe_ping(self) -> Any:
         return await self.ping()
+
+    async def probe_extension(self, name: str) -> Any:
+        return self.values["capabilities"].get("extensions", {}).get(name)
+
+    async def probe_unknown_meta(self, name: str, meta: dict[str, Any]) -> Any:
+        return await self.call(name, {}, meta=meta)
 
     async def probe_progress(self, name: str, arguments: dict[str, Any]) -> Any:
         reports: list[Any] = []

@@ -35,6 +35,7 @@ let notifier;
 function make() {
   const capabilities = {
     logging: {}, tools: { listChanged: true }, prompts: { listChanged: true }, resources: { listChanged: true, subscribe: true },
+    extensions: { 'com.example/brewing': { strength: 3, kinds: ['green', 'black'] } },
     ...(first ? { tasks: { list: {}, cancel: {}, requests: { tools: { call: {} } } } } : {}),
   };
   const stores = first ? { taskStore: new InMemoryTaskStore(), taskMessageQueue: new InMemoryTaskMessageQueue() } : {};
@@ -63,6 +64,13 @@ function make() {
   });
   tool('large', { size: z.number().int() }, async ({ size }) => text('é'.repeat(size)));
   tool('panel', {}, async () => text('shown'), { _meta: { ui: { resourceUri: 'ui://panel' } } });
+
+  tool('mirror', {}, async (_, extra) => {
+    const came = (first ? extra._meta : extra.mcpReq._meta) ?? {};
+    const own = Object.entries(came).filter(([name]) => name.startsWith('com.example/'));
+    const meta = { 'com.example/kind': { name: 'mirror', deep: [1, { a: null }] } };
+    return { ...text(JSON.stringify(Object.fromEntries(own))), _meta: meta };
+  });
 
   // --- Meanwhile ---
 
@@ -142,6 +150,7 @@ function make() {
   resource('text', 'memo://text', { text: 'words' }, 'text/plain');
   resource('data', 'memo://bytes', { blob: 'AAE=' }, 'application/octet-stream');
   resource('page', 'ui://panel', { text: '<!doctype html><title>Panel</title>' }, 'text/html;profile=mcp-app');
+  resource('skill', 'skill://brew/SKILL.md', { text: '---\nname: brew\ndescription: Brew tea\n---\nBoil water.' }, 'text/markdown');
   const days = new ResourceTemplate('memo://day/{day}', {
     list: undefined, complete: { day: starting(['monday', 'tuesday']) },
   });

@@ -5,6 +5,7 @@ imports nothing of ours. Everything is done in the library's ordinary way; what 
 """
 
 import asyncio
+import json
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -19,6 +20,11 @@ IS_MCP_1, IS_MCP_2 = not IS_FASTMCP and RELEASE == 1, not IS_FASTMCP and RELEASE
 
 if IS_FASTMCP:
     from fastmcp import Context, FastMCP
+
+    if RELEASE == 2:
+        from fastmcp.tools.tool import ToolResult
+    else:
+        from fastmcp.tools import ToolResult
 elif IS_MCP_1:
     from mcp.server.fastmcp import Context, FastMCP
 else:
@@ -89,6 +95,18 @@ async def large(size: int) -> str:
 @server.tool(meta={"ui": {"resourceUri": "ui://panel"}})
 async def panel() -> str:
     return "shown"
+
+
+@server.tool()
+async def mirror(ctx: Context):  # type: ignore[no-untyped-def]
+    """Tell what came in `_meta`, and answer with more of it."""
+    meta = ctx.request_context.meta or {}
+    came = meta if isinstance(meta, dict) else meta.model_dump(by_alias=True)
+    words = json.dumps({name: came[name] for name in sorted(came) if name.startswith("com.example/")})
+    answer = {"com.example/kind": {"name": "mirror", "deep": [1, {"a": None}]}}
+    if IS_FASTMCP:
+        return ToolResult(content=[types.TextContent(type="text", text=words)], meta=answer)
+    return types.CallToolResult.model_validate({"content": [{"type": "text", "text": words}], "_meta": answer})
 
 
 # --- Meanwhile ---
@@ -217,6 +235,11 @@ def page() -> str:
     return "<!doctype html><title>Panel</title>"
 
 
+@server.resource("skill://brew/SKILL.md", mime_type="text/markdown")
+def skill() -> str:
+    return "---\nname: brew\ndescription: Brew tea\n---\nBoil water."
+
+
 @server.resource("memo://day/{day}")
 def day(day: str) -> str:
     return f"note of {day}"
@@ -321,7 +344,26 @@ def offer_tasks_of_mcp_1() -> None:
     lower.request_handlers[types.CallToolRequest] = called
 
 
+def declare_extension() -> None:
+    """Declare an extension that nobody else knows."""
+    vendor = {"com.example/brewing": {"strength": 3, "kinds": ["green", "black"]}}
+    lower = getattr(server, "_mcp_server", None) or server._lowlevel_server
+    if hasattr(lower, "extensions"):
+        lower.extensions.update(vendor)
+        return
+    # Release 1 of `mcp` has no place for extensions.
+    capabilities_of = lower.get_capabilities
+
+    def declared(*given: Any) -> Any:
+        capabilities = capabilities_of(*given)
+        known = (capabilities.model_extra or {}).get("extensions", {})
+        return capabilities.model_copy(update={"extensions": {**known, **vendor}})
+
+    lower.get_capabilities = declared
+
+
 offer_tasks()
+declare_extension()
 
 if __name__ == "__main__":
     over, port = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0

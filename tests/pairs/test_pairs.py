@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from tests.interop import peers
+from tests.interop.processes import listening_on, stopped
 from tests.pairs import table
 from tests.pairs.differences import Case, clean, expect
 from tests.pairs.plans import PAIRS, PROBES, ForeignServer, Over, Pair, choose_pairs
-from tests.pairs.processes import listening_on, stopped
 
 # Starting six programs takes seconds, and on a busy machine many.
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
@@ -45,14 +45,14 @@ def working_folder(server: ForeignServer) -> Path | None:
 
 
 @contextmanager
-def gateway_before(target: list[str], over: Over, folder: Path) -> Iterator[list[str]]:
+def gateway_before(target: list[str], pair: Pair, folder: Path) -> Iterator[list[str]]:
     """Yield the target for a client of a gateway with one server behind it."""
-    entry: dict[str, Any] = {"url": target[0]} if over == "http" else {"command": target[0], "args": target[1:]}
+    entry: dict[str, Any] = {"url": target[0]} if pair.over == "http" else {"command": target[0], "args": target[1:]}
     file = folder / "gateway.json"
     servers = {"back": {**entry, "prefix": "", "list_timeout": 60}}
     file.write_text(json.dumps({"mcpServers": servers, "gateway": {"name": "front"}}), encoding="utf-8")
     start = [sys.executable, "-m", "toolwire", "gateway", str(file)]
-    if over == "stdio":
+    if pair.front == "stdio":
         yield [*start, "--transport", "stdio"]
         return
     options: dict[str, Any] = {"stderr": PIPE, "text": True, "encoding": "utf-8"}
@@ -65,7 +65,12 @@ def gateway_before(target: list[str], over: Over, folder: Path) -> Iterator[list
 def play(pair: Pair, target: list[str], direct: dict[str, Any] | None = None) -> dict[str, Any]:
     """Let the client of a pair make its probes; their values. What came directly is waited for longer."""
     patience = "3" if direct is None or pair.loses_session else "15"
-    asked = {"PAIRS_PLAN": json.dumps(pair.plan(direct)), "PAIRS_PATIENCE": patience}
+    asked = {
+        "PAIRS_PLAN": json.dumps(pair.plan(direct)),
+        "PAIRS_PATIENCE": patience,
+        # The players begin as the drivers there do.
+        "PYTHONPATH": str(peers.SCRIPTS),
+    }
     played = subprocess.run(
         [*pair.client.command(), *target],
         cwd=peers.node_folder() if pair.client.library == "node" else None,
@@ -85,7 +90,7 @@ def test_pair_is_through_the_gateway_as_it_is_directly(pair: Pair, tmp_path: Pat
     with served(pair.server, pair.over) as target:
         direct = play(pair, target)
     # A server over HTTP keeps what was changed, so that each has one of its own.
-    with served(pair.server, pair.over) as target, gateway_before(target, pair.over, tmp_path) as front:
+    with served(pair.server, pair.over) as target, gateway_before(target, pair, tmp_path) as front:
         through = play(pair, front, direct)
     verdicts = {probe: f"not offered {why}" for probe, why in pair.not_offered().items()}
     assert sorted([*verdicts, *direct]) == sorted(PROBES), "a cell is missing"

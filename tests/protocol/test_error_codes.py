@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,31 +23,34 @@ DEFINED = {-32700, -32600, -32601, -32602, -32603, -32020, -32021, -32022, -3204
 CONSTANTS = {name: value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
 
 
-@cache
-def trees() -> dict[str, ast.Module]:
-    """Return the modules that can hold a code: those that write a number of its range, or make an error."""
-    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-    return {name: ast.parse(text) for name, text in texts.items() if CANDIDATE.search(text)}
+class Written(NamedTuple):
+    """What the package says about codes. Syntax trees of all modules would be a million objects, and are not kept."""
 
-
-def numbers(tree: ast.AST) -> Iterator[int]:
-    """Every negative whole number written in a module."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
-                yield -number
-
-
-def codes(tree: ast.AST) -> Iterator[ast.expr]:
+    numbers: set[tuple[str, int]]
+    """Every module with each negative whole number in it."""
+    codes: list[tuple[str, ast.expr]]
     """What is given as the code wherever an error is made or encoded."""
+
+
+@cache
+def written() -> Written:
+    found = Written(set(), [])
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module, text = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")
+        if CANDIDATE.search(text):
+            for node in ast.walk(ast.parse(text)):
+                look(module, node, found)
+    return found
+
+
+def look(module: str, node: ast.AST, found: Written) -> None:
     places = {"ProtocolError": 0, "encode_error": 1}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            place = places.get(name)
-            if place is not None:
-                named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-                yield (*named, *node.args[place : place + 1])[0]
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            found.numbers.add((module, -number))
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in places:
+            named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            found.codes.append((module, (*named, *node.args[places[name] : places[name] + 1])[0]))
 
 
 @pytest.mark.covers("ERR-1")
@@ -55,11 +58,9 @@ def test_the_reserved_range_holds_only_what_the_specification_defines() -> None:
     assert {code for code in CONSTANTS.values() if code in RESERVED} == DEFINED
     elsewhere = {
         (module, number)
-        for module, tree in trees().items()
+        for module, number in written().numbers
         # The bridge of views is another protocol, whose specification names -32000 for what a user denies.
-        if module not in (HOME, "apps/bridge.py")
-        for number in numbers(tree)
-        if number in RESERVED
+        if module not in (HOME, "apps/bridge.py") and number in RESERVED
     }
     assert elsewhere == set()
 
@@ -73,14 +74,14 @@ def test_a_code_of_our_own_lies_outside_the_reserved_range() -> None:
 
 @pytest.mark.covers("ERR-1", "ERR-2")
 def test_every_error_is_made_with_a_named_code() -> None:
-    found = [(module, code) for module, tree in trees().items() for code in codes(tree)]
+    found = written().codes
     assert len(found) > 50, "the search itself is broken"
     parts = [(module, part) for module, code in found for part in ast.walk(code)]
     named = {part.id for _, part in parts if isinstance(part, ast.Name) and part.id.isupper()}
     # `DENIED` is the code of the bridge of views.
     assert named <= {*CONSTANTS, "DENIED"}
     # Anything computed passes on what somebody else named: a number is never written at the place of use.
-    written = [
+    at_use = [
         (module, part.value) for module, part in parts if isinstance(part, ast.Constant) and isinstance(part.value, int)
     ]
-    assert written == []
+    assert at_use == []

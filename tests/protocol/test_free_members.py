@@ -29,7 +29,8 @@ def rewrite(value: Any) -> Any:
 
 
 IMAGE = {"type": "image", "data": X, "mimeType": "image/png"}
-TASK = {"taskId": X, "status": "working", "createdAt": X, "lastUpdatedAt": X}
+TIME = "2026-07-28T10:00:00Z"
+TASK = {"taskId": X, "status": "working", "createdAt": TIME, "lastUpdatedAt": TIME}
 
 CASES: list[tuple[type[t.Wire], dict[str, Any], dict[str, Any]]] = [
     # Base64 is kept in its block, and nowhere else.
@@ -176,6 +177,11 @@ CASES: list[tuple[type[t.Wire], dict[str, Any], dict[str, Any]]] = [
             {"content": [{**IMAGE, "mimeType": "-", "annotations": {"lastModified": after, "priority": 0}}]},
         )
         for text, after in (("2026-07-28T10:00:00Z", "2026-07-28T10:00:00Z"), (X, "-"), (f"2026-07-28{X}", "-"))
+    ),
+    *(
+        (type_, {**TASK, "ttlMs": 1, name: X}, {**TASK, "ttlMs": 1, name: "-"})
+        for type_ in (t.DetailedTaskResult, t.TaskCreatedResult, t.TaskNotificationParams)
+        for name in ("createdAt", "lastUpdatedAt")
     ),
     (
         t.LoggingMessageNotificationParams,

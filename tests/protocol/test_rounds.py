@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from tests.cases import cases
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import InvalidResponse, ProtocolError
 from toolwire.protocol.rounds import (
     LIFETIME,
     MAX_ROUNDS,
@@ -22,6 +22,7 @@ from toolwire.protocol.rounds import (
     digest,
     dump_state,
     invalid_state,
+    read_round,
     repeat_pause,
     request_digest,
     retry_params,
@@ -447,3 +448,30 @@ def test_error_names_the_beginning_of_a_long_key() -> None:
     rounds.ask("elicitation/create", t.ElicitRequestParams(message="?" * 20_000), "k" * 300)
     with pytest.raises(ProtocolError, match=f"^The answer to '{'k' * 100}' is missing"):
         first().resume(dump_state(rounds.next_state("id", 0.0)), {}, 0.0)
+
+
+def test_client_answers_questions_or_pauses_before_the_next_round() -> None:
+    asked = Raw(b'{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}')
+    assert read_round("tools/call", asked, 0).questions.keys() == {"r"}
+    waiting = Raw(b'{"resultType":"input_required","requestState":"s"}')
+    steps = [read_round("tools/call", waiting, number) for number in range(MAX_ROUNDS)]
+    assert [step.pause for step in steps[:6]] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
+    assert all(not step.questions and step.result.request_state == "s" for step in steps)
+    with pytest.raises(InvalidResponse, match=f"tools/call asked more than {MAX_ROUNDS} rounds of questions"):
+        read_round("tools/call", waiting, MAX_ROUNDS)
+
+
+@cases(
+    ("method", "text", "message"),
+    [
+        ("tools/call", '{"resultType":"other"}', "the result type 'other'"),
+        ("tools/call", "[]", "the result type ''"),
+        ("tools/list", '{"resultType":"input_required","requestState":"s"}', "the result type 'input_required'"),
+        ("tools/call", '{"resultType":"input_required"}', "does not say what"),
+        ("tools/call", '{"resultType":"input_required","inputRequests":{}}', "does not say what"),
+        ("tools/call", '{"resultType":"input_required","inputRequests":[]}', "cannot be read"),
+    ],
+)
+def test_round_that_makes_no_sense_is_refused(method: str, text: str, message: str) -> None:
+    with pytest.raises(InvalidResponse, match=message):
+        read_round(method, Raw(text.encode()), 0)

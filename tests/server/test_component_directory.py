@@ -14,6 +14,7 @@ import pytest
 
 from toolwire import Client, Server, scan
 from toolwire.protocol.errors import ServerError
+from toolwire.server.component_directory import component_files
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +180,63 @@ def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, broken: str, sa
     assert f"tools/a_broken.py ({says}" in str(caught.value)
     assert "; prompts/deep/worse.py (ZeroDivisionError: division by zero)" in str(caught.value)
     assert type(caught.value.__cause__).__name__ == says.partition(":")[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@pytest.mark.parametrize("where", ["tools", "resources", "prompts", "tools/deep"])
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ("dangling.py", "it is a link that leads nowhere"),
+        ("dangling", "it is a link that leads nowhere"),
+        ("loop.py", "it is a link that leads nowhere"),
+        ("pipe.py", "it is a device, a pipe or a socket"),
+        ("zero.py", "it is a device, a pipe or a socket"),
+        ("folder.py", "it is a folder, whose name must not end in .py"),
+        ("full.py", "it is a folder, whose name must not end in .py"),
+    ],
+)
+def test_what_only_looks_like_a_component_file_is_an_error(tmp_path: Path, where: str, made: str, says: str) -> None:
+    write(tmp_path, FILES)
+    path = tmp_path / where / made
+    path.parent.mkdir(exist_ok=True)
+    match made:
+        case "pipe.py":
+            os.mkfifo(path)
+        case "folder.py":
+            path.mkdir()
+        case "full.py":
+            write(path, {"one.py": "def one() -> str:\n    return ''\n"})
+        case "zero.py":
+            path.symlink_to("/dev/zero")
+        case _:
+            path.symlink_to("loop.py" if made == "loop.py" else "nowhere")
+    with pytest.raises(ServerError, match=rf"{where}/{made} \(ServerError: {says}\)"):
+        scan(tmp_path)
+    assert path not in component_files(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@pytest.mark.parametrize("folder", ["tools", "resources", "prompts"])
+def test_component_folder_that_is_none_is_an_error(tmp_path: Path, folder: str) -> None:
+    for make in (lambda path: path.touch(), lambda path: path.symlink_to("nowhere")):
+        make(tmp_path / folder)
+        with pytest.raises(ServerError, match=rf"{folder} \(ServerError: it is no folder\)"):
+            scan(tmp_path)
+        (tmp_path / folder).unlink()
+
+
+def test_error_names_the_broken_files_whatever_they_raise(tmp_path: Path) -> None:
+    broken = {
+        f"tools/broken_{number:03}.py": f"raise ValueError('a\\nb\\x1b' + 'x' * {number}000)" for number in range(200)
+    }
+    with pytest.raises(ServerError) as caught:
+        scan(write(tmp_path, broken))
+    said = str(caught.value)
+    assert "tools/broken_000.py (ValueError: a b\\x1b); tools/broken_001.py (ValueError: a b\\x1bxxx" in said
+    assert said.endswith("; and 190 more")
+    assert len(said) < 8000
+    assert said.isprintable()
 
 
 def test_the_traceback_begins_in_the_file_that_is_broken(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.golden.fixture import ICON, META, make_server
 from tests.schema_check import conversation
@@ -93,7 +94,7 @@ async def tour(revision: str) -> Tour:
     made = Tour(revision)
     # One page is enough for everything, and pages are not what this is about.
     server = full_server()
-    server.kernel.methods.pages.size = 100
+    server.apply_settings(replace(server.settings, page_size=100))
     async with connect(server) as client:
         _record(client, made)
         client.answers = {method: lambda params, method=method: ANSWERS[method] for method in ANSWERS}  # type: ignore[misc]

@@ -14,7 +14,7 @@ from tests.cases import cases
 from tests.server.answering import ASKING, EVERYTHING, Answer, accept, by_message, call, converse
 from tests.wireclient import MODERN, Message, connect
 
-from toolwire import Client, Context, Depends, Server, ToolError, testing
+from toolwire import Client, Context, Depends, Limits, Server, ToolError, testing
 from toolwire.protocol.errors import ProtocolError
 from toolwire.server.context import SyncContext
 from toolwire.server.input_requests import SETTLE_TURNS
@@ -401,6 +401,31 @@ async def test_a_step_that_fails_is_not_remembered_and_the_names_of_steps_differ
         assert (await call(client, "patient", {}, names())).text == ("2 of 2" if revision == MODERN else "0 of 1")
         assert "Two steps of the same call are named 'same'" in (await call(client, "twice", {}, names())).failure
         assert "must be a JSON value" in (await call(client, "shapeless", {}, names())).failure
+
+
+@every_revision
+@pytest.mark.parametrize("as_task", [False, True])
+async def test_result_of_a_step_is_refused_where_json_would_change_it(revision: str, as_task: bool) -> None:
+    server = Server("steps", limits=Limits(task_window=0.0) if as_task else Limits())
+    wrong: dict[str, Any] = {
+        "nan": float("nan"),
+        "infinity": {"a": [1, None, float("-inf")]},
+    }
+    right: dict[str, Any] = {"null": None, "nested": {"a": [1.5, None, "null", "ü"]}}
+
+    @server.tool(task="optional" if as_task else None)
+    async def step(of: str, ctx: Context) -> str:
+        try:
+            return repr(await ctx.step("only", lambda: {**wrong, **right}[of]))
+        except TypeError as error:
+            return str(error)
+
+    async with connect(server, revision, EVERYTHING) as client:
+        for name in wrong:
+            said = (await call(client, "step", {"of": name}, names())).text
+            assert said.startswith("The result of the step 'only' must be a JSON value: "), name
+        for name, value in right.items():
+            assert (await call(client, "step", {"of": name}, names())).text == repr(value)
 
 
 @every_revision

@@ -18,11 +18,11 @@ from toolwire import Context, Limits, Policy, Server, testing
 from toolwire.auth import Principal
 from toolwire.server.context import SyncContext
 from toolwire.server.policy import Call
-from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
 from toolwire.testing import elapse
+from toolwire.wire.storage_budget import StorageBudget
 
 SECRET = "a" * 32
 ADA = Principal("ada")

@@ -7,14 +7,16 @@ from types import CellType, FunctionType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.httpwire import connect_http
 from tests.wireclient import MODERN, connect
 
 from toolwire import Limits, Policy, Server
+from toolwire.auth import ApiKeys
 from toolwire.gateway import Gateway, gateway_of
+from toolwire.protocol.errors import ServerError
 from toolwire.server.binding.signature import Signature
 from toolwire.server.hot_reload import Stage
-from toolwire.server.limits import LIMITS_AT_USE
 from toolwire.server.policy import Rate
 from toolwire.stores import Stores
 
@@ -53,12 +55,16 @@ def _functions_with(cell: CellType) -> list[FunctionType]:
     return [each for each in referrers if isinstance(each, FunctionType)]
 
 
+def change_limits(server: Server, limits: Limits) -> None:
+    server.apply_settings(replace(server.settings, limits=limits))
+
+
 @pytest.mark.parametrize("kind", [Server, Gateway])
 async def test_changed_limits_of_one_server_leave_other_servers_alone(kind: type[Server]) -> None:
     shared = Limits()
     digest, changed = hash(shared), Limits(drain=99, result=1000, task_window=9)
     one, other = make_server(kind, limits=shared), make_server(kind, limits=shared)
-    one.use_limits(changed)
+    change_limits(one, changed)
     assert (one.limits.drain, one.limits.result, one.limits.task_window) == (99, 1000, 9)
     assert (hash(shared), shared, other.limits) == (digest, Limits(), Limits())
     assert other.limits is shared
@@ -76,19 +82,18 @@ async def test_a_gateway_that_reloads_leaves_the_limits_of_other_servers_alone()
     assert (hash(shared), shared, other.limits) == (digest, Limits(), Limits())
 
 
-@pytest.mark.parametrize("staged", [False, True])
-async def test_all_parts_of_a_server_use_its_changed_limits(staged: bool) -> None:
+@pytest.mark.parametrize("kind", [Server, Gateway])
+async def test_all_parts_of_a_server_use_its_changed_limits(kind: type[Server]) -> None:
     first = Limits(state=77)
-    server = make_server(Server, limits=first)
-    serving: Any = Stage(server) if staged else server
-    app = serving.http_app(sse=True)
-    async with connect_http(app, "2025-11-25") as session, connect(serving, MODERN) as client:
+    server = make_server(kind, limits=first)
+    app = server.http_app(sse=True)
+    async with connect_http(app, "2025-11-25") as session, connect(server, MODERN) as client:
         await session.call("work")
         await client.call("work")
-        http_limits = app._limits
-        serving.use_limits(Limits(state=5))
-        assert server.limits.state == serving.limits.state == server.kernel.state_seconds == 5
-        assert all(getattr(server.limits, name) == getattr(Limits(state=5), name) for name in LIMITS_AT_USE)
+        http_limits = app.settings.limits
+        change_limits(server, Limits(state=5))
+        assert server.limits is server.kernel.limits is server.kernel.tasks._tasks.ends.limits
+        assert server.limits.state == 5
         # No part still has the old ones.
         assert holders_of(first) == []
         assert holders_of(http_limits) == []
@@ -101,7 +106,7 @@ async def test_a_changed_limit_counts_for_open_sessions_over_http() -> None:
     app = server.http_app()
     async with connect_http(app, "2025-11-25") as client:
         assert len((await client.call("long"))["content"][0]["text"]) == 1000
-        server.use_limits(Limits(result=500))
+        change_limits(server, Limits(result=500))
         assert "500 bytes" in (await client.error("tools/call", {"name": "long"}))["message"]
     await app.stop()
 
@@ -131,3 +136,19 @@ async def test_other_stores_reach_all_parts_and_leave_the_first_ones_as_they_are
     del other
     assert holders_of(first) == []
     assert set(holders_of(first.kv)) == {"Stores", "MemoryQueue"}
+
+
+@pytest.mark.parametrize("kind", [Server, Gateway])
+async def test_options_that_are_assigned_are_in_force(kind: type[Server]) -> None:
+    server = kind("s")
+    server.tool(lambda: "ruby", name="tell")
+    app = server.http_app()
+    server.policy, server.limits = Policy(mask=["ruby"]), Limits(rounds=3)
+    async with connect(server, MODERN) as client:
+        assert (await client.call("tell"))["content"][0]["text"] == "[redacted]"
+    assert server.limits.rounds == 3
+    assert app.settings.gate is None
+    server.auth = ApiKeys({"k" * 32: "ann"})
+    assert app.settings.gate is not None
+    with pytest.raises(ServerError):
+        server.policy = "none"  # type: ignore[assignment]

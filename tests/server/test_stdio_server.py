@@ -169,9 +169,15 @@ def test_what_is_in_flight_at_the_end_of_input_is_finished(folder: Path) -> None
         assert server.notes() == ["enter", "brief done", "exit"]
 
 
+def with_limits(limits: str) -> str:
+    """Return code that runs a server with these limits."""
+    change = f"replace(server.settings, limits=type(server.limits)({limits}))"
+    return f"from msgspec.structs import replace; server.apply_settings({change}); server.run()"
+
+
 @pytest.mark.parametrize("tool", ["wait", "block"])
 def test_what_takes_longer_is_stopped_before_the_client_kills_the_server(folder: Path, tool: str) -> None:
-    main = "server.limits = server.kernel.limits = type(server.limits)(drain=600); server.run()"
+    main = with_limits("drain=600")
     with running(Process(folder, main)) as server:
         server.send("tools/call", {"name": tool}, progressToken="t")
         assert server.read()["method"] == "notifications/progress"
@@ -210,7 +216,7 @@ def test_one_signal_stops_the_server_at_once_and_without_a_traceback(
     folder: Path, number: signal.Signals, input_ends: bool
 ) -> None:
     # Whoever sends a signal has waited already: calls in flight get no more time.
-    main = "server.limits = server.kernel.limits = type(server.limits)(drain=600, drain_stdio=600); server.run()"
+    main = with_limits("drain=600, drain_stdio=600")
     with running(Process(folder, main)) as server:
         server.send("tools/call", {"name": "wait"}, progressToken="t")
         assert server.read()["method"] == "notifications/progress"

@@ -172,7 +172,7 @@ class StoreServer:
         if self._full:
             return
         kv: Any = self.stores.kv
-        self._full = {name: getattr(kv, name) for name in ("_max_items", "max_bytes")}
+        self._full = {name: getattr(kv, name) for name in ("max_items", "max_bytes")}
         for name in self._full:
             setattr(kv, name, 0)
         self.world.after(seconds, self._empty)
@@ -203,7 +203,7 @@ class StoreServer:
             state[name] = {
                 key: copy.deepcopy(value, dict(memo))
                 for key, value in vars(part).items()
-                if not isinstance(value, _LOCK) and not callable(value) and key not in ("_max_items", "max_bytes")
+                if not isinstance(value, _LOCK) and not callable(value) and key not in ("max_items", "max_bytes")
             }
         state["bus"] = (self._last, copy.copy(self._messages))
         return state

@@ -174,7 +174,7 @@ def test_contracts_run_in_the_tests_of_an_author(team: Site, tmp_path: Path) -> 
     environment = {**os.environ, "PYTHONPATH": str(team.folder)}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "16 passed" in done.stdout
+    assert "17 passed" in done.stdout
 
 
 def test_contracts_find_a_store_that_forgets(team: Site, tmp_path: Path) -> None:

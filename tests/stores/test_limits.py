@@ -18,7 +18,7 @@ def limits_of(stores: Any) -> dict[str, int]:
     """The limits, under the names of the parameters."""
     first_of_log = ("max_events", "max_stream_bytes", "max_streams", "max_log_bytes")
     return {
-        "max_items": stores.kv._max_items,
+        "max_items": stores.kv.max_items,
         "max_bytes": stores.kv.max_bytes,
         **dict(zip(first_of_log, stores.log._limits, strict=True)),
         "max_subscribers": stores.bus._max_subscribers,

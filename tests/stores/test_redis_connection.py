@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from tests.http1.raw_http import certificate
 from tests.redis_server import RedisServer, ask, free_port, packed, replica_of, running, sentinel_of, until_refused
 
 from toolwire.stores import StoreFailed, redis_bus
 from toolwire.stores.redis import RedisStores
+from toolwire.stores.redis_address import read_address
+from toolwire.stores.redis_connection import RedisConnection, RedisServers
+from toolwire.stores.redis_errors import RedisErrors
 from toolwire.testing.stores import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
@@ -168,6 +172,45 @@ async def test_other_errors_are_told_in_words_and_nothing_is_sent_again(
             await stores.kv.put("a", b"1")
         assert await stores.kv.put("a", b"1")
         stores.close()
+
+
+async def test_connection_is_aborted_when_the_server_does_not_read() -> None:
+    begun, may_read, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    received = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        with suppress(ConnectionError):
+            words: list[bytes] = []
+            while words != [b"ECHO", b"1"]:
+                words = await _command(reader)
+                writer.write(b"+PONG\r\n")
+            begun.set()
+            await may_read.wait()
+            while data := await reader.read(1 << 20):
+                received += len(data)
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = read_address(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    errors = RedisErrors(redis, address, "toolwire", 0.3)
+    pool = RedisServers(address, b"toolwire", errors, 0.3)._pool(address.url_of(address.nodes[0]))
+    connection = RedisConnection(pool, errors, 0.3)
+    await connection.open(("ECHO", "1"))
+    size = 64 << 20
+    with pytest.raises(TimeoutError):
+        async with connection.limit():
+            await connection.send([("SET", "a", b"x" * size)])
+            await connection.read()  # Python 3.13.0 does not wait before, however much waits to be sent.
+    await begun.wait()
+    async with asyncio.timeout(10):
+        await connection.close()
+    # What was given up is not sent once the server reads again.
+    may_read.set()
+    await ended.wait()
+    assert received < size
+    server.close()
 
 
 # --- a replica takes over ---

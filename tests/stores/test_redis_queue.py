@@ -283,13 +283,29 @@ QUEUE_KEYS = (
     *("leases", "renewals", "processes", "gone", "buried"),
 )
 LOST_KEYS = (*(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
+#: Keys that are lost together. One of those that name the records is always left.
+LOST_TOGETHER = (
+    "kv-names kv-sizes",
+    "kv-names kv-sizes kv-bytes",
+    "kv-names kv-sizes kv-deadlines",
+    "kv-names kv-deadlines",
+    "kv-sizes kv-deadlines",
+    "kv-names queue-places",
+    "kv-sizes queue-places",
+    "kv-names kv-sizes queue-places",
+    "kv-names kv-sizes queue-ages queue-ends",
+    "queue-places queue-lines queue-ages queue-counts queue-turns queue-held queue-delays queue-ends",
+)
 
 
 @pytest.mark.covers("FLT-8")
 @pytest.mark.parametrize("use_first", [True, False])
-async def test_every_operation_works_when_any_one_key_was_evicted(redis: RedisServer, use_first: bool) -> None:
+@pytest.mark.parametrize("groups", [LOST_KEYS, LOST_TOGETHER], ids=["one", "several"])
+async def test_every_operation_works_when_keys_were_evicted(
+    redis: RedisServer, use_first: bool, groups: tuple[str, ...]
+) -> None:
     """The index is built again. `use_first`: the queue is used before that, with new tasks."""
-    for lost in LOST_KEYS:
+    for lost in groups:
         stores = RedisStores(redis.url, prefix=lost, timeout=60.0)
         queue = stores.queue
         wanted: dict[str, Ready | Held] = {
@@ -302,9 +318,12 @@ async def test_every_operation_works_when_any_one_key_was_evicted(redis: RedisSe
             await queue.renew(process, 600)
         for key, place in wanted.items():
             assert await queue.change(key, key.encode(), ttl=600, expect=None, place=place) is None
+        assert await queue.has_gaps(), "nothing was compared yet"
+        assert await queue.rebuild() == ""
         assert not await queue.has_gaps(), "nothing is missing yet"
         assert await queue.bury("dead", 1)
-        assert redis.command("DEL", f"{{{lost}}}:{lost}") == b":1\r\n", lost
+        keys = lost.split()
+        assert redis.command("DEL", *(f"{{{lost}}}:{key}" for key in keys)) == b":%d\r\n" % len(keys), lost
 
         async with asyncio.timeout(60):
             if use_first:
@@ -348,6 +367,26 @@ async def test_every_operation_works_when_any_one_key_was_evicted(redis: RedisSe
             counts = await queue.counts()
             assert (sum(counts.ready.values()), sum(counts.held.values())) == (1, len(wanted) - 1), lost
         stores.close()
+
+
+async def test_tasks_are_taken_when_no_index_names_their_records(redis: RedisServer, stores: RedisStores) -> None:
+    """No script takes a record for gone because the names, sizes and deadlines of all records were lost."""
+    queue = stores.queue
+    await queue.renew("p", 100)
+    for number in range(450):
+        place = Held("p", "x") if number == 0 else Ready("x", f"o{number % 2}", 300.0 * (number == 1))
+        await queue.change(f"{number:03}", b"1", ttl=100, expect=None, place=place)
+    assert redis.command("DEL", *(f"{{toolwire}}:kv-{key}" for key in ("names", "sizes", "deadlines"))) == b":3\r\n"
+    # Two records are gone as well.
+    assert redis.command("DEL", "{toolwire}:kv:005", "{toolwire}:kv:007") == b":2\r\n"
+    assert await queue.place("004") == Ready("x", "o0")
+    assert await queue.place("005") is None
+    assert await queue.has_gaps()
+    taken = [task.key for task in await queue.take("p", ["x"], 500)]
+    assert sorted(taken) == [f"{number:03}" for number in range(2, 450) if number not in (5, 7)]
+    assert await queue.held("p", limit=0) == (447, [])
+    counts = await queue.counts()
+    assert (counts.ready, counts.held, counts.delayed) == ({"x": 1}, {"x": 447}, 1)
 
 
 async def test_a_dead_process_is_found_after_its_renewals_were_evicted(redis: RedisServer, stores: RedisStores) -> None:

@@ -176,7 +176,7 @@ def load_store(text: str) -> MemoryKV:
 
 
 def questions(kv: MemoryKV) -> Questions:
-    return Questions("server", SEALER, Stores(kv, MemoryLog(), MemoryBus()), Limits())
+    return Questions("server", SEALER, Stores(kv, MemoryLog(), MemoryBus()), 0.25)
 
 
 def of_state(value: State) -> Form:
@@ -275,6 +275,7 @@ CALL: Any = SimpleNamespace(
     principal=None,
     outlet=SimpleNamespace(is_local=True),
     request=SimpleNamespace(caller=None),
+    settings=SimpleNamespace(limits=Limits()),
 )
 STATE = State(
     id="id",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 
 import pytest
 
-from toolwire.util.single_flight import SingleFlight
+from toolwire.util.single_flight import LoopsFlight, SingleFlight
 
 
 class Work:
@@ -129,3 +130,50 @@ def test_each_loop_does_its_own_work() -> None:
         return await flight.run(work)
 
     assert [asyncio.run(once()), asyncio.run(once())] == [1, 1]
+
+
+async def test_another_loop_begins_anew_when_work_was_given_up() -> None:
+    flight, begun = LoopsFlight[int](), threading.Event()
+
+    async def never() -> int:
+        begun.set()
+        await asyncio.Event().wait()
+        return 0
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await flight.run(never)
+
+    async def one() -> int:
+        return 1
+
+    first = asyncio.create_task(asyncio.to_thread(asyncio.run, give_up()))
+    await asyncio.to_thread(begun.wait, 20)
+    assert await flight.run(one) == 1
+    await first
+    assert not flight.is_running
+
+
+async def test_another_loop_begins_anew_when_a_loop_was_closed() -> None:
+    flight = LoopsFlight[int]()
+
+    async def never() -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    async def one() -> int:
+        return 1
+
+    def begin() -> object:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(flight.run(never))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
+    abandoned = await asyncio.to_thread(begin)
+    assert flight.is_running
+    assert await flight.run(one) == 1
+    del abandoned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, cast
@@ -231,7 +232,7 @@ class Stopped:
         self.pauses -= 1
 
 
-def test_clocks_stop_while_a_person_is_asked_and_only_then() -> None:
+async def test_clocks_stop_while_a_person_is_asked_and_only_then() -> None:
     person, early, late, brief = PersonTime(), Stopped(), Stopped(), Stopped()
     with person.stopping(None), person.stopping(early):
         assert early.pauses == 0
@@ -243,3 +244,31 @@ def test_clocks_stop_while_a_person_is_asked_and_only_then() -> None:
                 assert (early.pauses, late.pauses) == (1, 1)
             assert (early.pauses, late.pauses) == (1, 0)
         assert early.pauses == 0
+
+
+async def test_clocks_of_other_loops_stop_on_their_own_loop() -> None:
+    person, clock, threads = PersonTime(), Stopped(), list[int]()
+    stopped, resumed, begun = threading.Event(), threading.Event(), threading.Event()
+
+    class Noting(Stopped):
+        def pause(self) -> None:
+            threads.append(threading.get_ident())
+            stopped.set()
+
+        def resume(self) -> None:
+            threads.append(threading.get_ident())
+            resumed.set()
+
+    async def wait_for_sign_in() -> int:
+        with person.stopping(Noting()):
+            begun.set()
+            await asyncio.to_thread(resumed.wait, 20)
+        return threading.get_ident()
+
+    other = asyncio.create_task(asyncio.to_thread(asyncio.run, wait_for_sign_in()))
+    await asyncio.to_thread(begun.wait, 20)
+    with person.stopping(clock), person.asking():
+        assert await asyncio.to_thread(stopped.wait, 20)
+        assert clock.pauses == 1
+    assert await asyncio.to_thread(resumed.wait, 20)
+    assert threads == [await other] * 2 and clock.pauses == 0

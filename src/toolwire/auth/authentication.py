@@ -14,6 +14,7 @@ import msgspec
 
 from toolwire.auth.bearer import MalformedCredentials, RequestCredentials, check_query, credentials
 from toolwire.auth.dpop_proof import Proofs, is_bound
+from toolwire.auth.marks import Marks
 from toolwire.auth.principal import Principal, token_of, with_token
 from toolwire.auth.resource import ASKER, WELL_KNOWN, ResourcePages, ResourceServer, as_resource_server
 from toolwire.auth.verify.keys import Anonymous
@@ -37,9 +38,9 @@ from toolwire.http.responses import ANYBODY, JSON_TYPE, HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
-from toolwire.protocol.sealing import Sealer
+from toolwire.protocol.sealing import NO_SECRET, Sealer
 from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
-from toolwire.wire.shares import Shares
+from toolwire.wire.shares import Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -61,6 +62,8 @@ _PUBLIC: Final[HeaderList] = (
 Admit: TypeAlias = Callable[[Scope, dict[str, str]], Coroutine[Any, Any, Principal]]
 #: In the scope of a request whose token is tried in another place as well: a wrong one is not counted yet.
 _UNCOUNTED: Final = "toolwire.uncounted"
+#: In the scope of a request whose proof was checked. A proof is good for one check, and a second gate may follow.
+_PROVED: Final = "toolwire.proved"
 
 
 class Gate:
@@ -72,7 +75,7 @@ class Gate:
         *,
         path: str,
         public_url: str | None,
-        kv: KV,
+        marks: Marks,
         effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
         pages: ResourcePages | None = None,
         verifying: Shares | None = None,
@@ -84,7 +87,7 @@ class Gate:
         self._pages: list[ResourcePages] = [] if pages is None else [pages]
         self._path = path
         self._public = None if public_url is None else public_url.rstrip("/")
-        self._proofs = Proofs(kv)
+        self._proofs = Proofs(marks)
         self._effective = effective
         self._verify = verification(server.verifier)
         self._recall = recollection(server.verifier)
@@ -155,8 +158,8 @@ class Gate:
             raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
         except Unavailable as error:
             raise _unavailable(error) from None
-        except (StoreFailed, StoreFull):
-            raise  # The application answers for its store.
+        except (StoreFailed, StoreFull, Taken):
+            raise  # The application answers for its store and for shares.
         except Exception:
             # A verifier may be code of the user. If it fails, the request is refused.
             log.exception("a verifier failed")
@@ -219,8 +222,7 @@ class Gate:
         """Let in only callers whom another gate lets in, too, with the scopes that they have at both."""
         self.is_narrowed = True
         beside = copy(other)
-        # A proof is good for one check, which this gate makes. Tokens that are kept are those of this gate.
-        beside._proofs = _NoProofs(MemoryKV())
+        # Tokens that are kept are those of this gate.
         vars(beside).pop("admit", None)
         own = self.admit
 
@@ -277,8 +279,10 @@ class Gate:
         if principal is None:
             raise InvalidToken("The token is not valid here")
         if sent.scheme == "dpop":
-            url = f"{self._base(scope, headers)}{_tail(scope)}"
-            await self._proofs.check(headers.get("dpop"), sent.token, principal, scope["method"], url)
+            if _PROVED not in scope:
+                url = f"{self._base(scope, headers)}{_tail(scope)}"
+                await self._proofs.check(headers.get("dpop"), sent.token, principal, scope["method"], url)
+                scope[_PROVED] = True
         elif is_bound(principal):
             # RFC 9449 section 7.2: a bound token must not be accepted without its proof.
             raise InvalidToken("The token is bound to a key, and was sent without the proof")
@@ -348,6 +352,9 @@ class Gate:
 
     # --- metadata ---
 
+    def is_for_browsers(self, path: str) -> bool:
+        return any(pages.is_for_browsers(path) for pages in self._pages)
+
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
@@ -405,13 +412,6 @@ def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
             asker.count_in_vain()
 
 
-class _NoProofs(Proofs):
-    """Checks no proofs."""
-
-    async def check(self, proof: str | None, token: str, principal: Principal, method: str, url: str) -> None:
-        return
-
-
 def _with_scopes_of(principal: Principal, other: Principal) -> Principal:
     """Return a caller with the scopes that it has as another principal, too; raise `HttpRefusal` for another caller."""
     if (principal.provider, principal.subject) != (other.provider, other.subject):
@@ -443,10 +443,13 @@ def make_gate(
     if server is None:
         return None
     if server.hands_out and not has_secret:
-        log.warning("there is no secret=: after a restart of the server, every user has to sign in again")
-    opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
+        log.warning("after a restart, every user has to sign in again: %s", NO_SECRET)
+    marks = Marks(kv, share)
+    opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, marks=marks)
     verifying = Shares(VERIFYING, share, _VERIFIED)
-    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
+    return Gate(
+        opened, path=path, public_url=public_url, marks=marks, effective=effective, pages=pages, verifying=verifying
+    )
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:
@@ -465,7 +468,7 @@ async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | Non
         raise ServerError(
             "The tokens of an OAuthProxy are sealed with the secret of its server, which alone opens them"
         )
-    gate = Gate(server, path="/", public_url=None, kv=MemoryKV())
+    gate = Gate(server, path="/", public_url=None, marks=Marks(MemoryKV()))
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
     sent: dict[str, str] = {}
     for name, value in headers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -11,7 +12,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import parse_qsl
 
 from toolwire.auth.principal import Principal
-from toolwire.http1.asgi_types import HeaderList
+from toolwire.auth.resource import ASKER
+from toolwire.auth.verify.provider_limits import Throttled
+from toolwire.auth.verify.verifier import Asker
+from toolwire.http1.asgi_types import HeaderList, Scope
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import encode_base64url
 
@@ -20,7 +24,8 @@ _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
 #: Headers of an answer that must not be kept, and whose address must not be told to the next page.
 NO_STORE: Final[HeaderList] = ((b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"))
 
-#: The page loads nothing and runs nothing, and no other page can put it into a frame.
+#: The page loads nothing and runs nothing, and no other page can put it into a frame. Its address stays here; with
+#: `no-referrer`, browsers would hide the origin of its forms from this server, too.
 PAGE_HEADERS: Final[HeaderList] = (
     (b"content-type", b"text/html; charset=utf-8"),
     (
@@ -28,7 +33,7 @@ PAGE_HEADERS: Final[HeaderList] = (
         b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
     ),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 )
@@ -150,3 +155,20 @@ def error_page(text: str) -> bytes:
     """Make the page for a problem, when there is no address to send the user back to."""
     body = f"<p>{escape(text)}</p><p>Close this page, and start again from the application.</p>"
     return page("This did not work", body)
+
+
+def wait_page(error: Throttled) -> PageResponse:
+    """Return the answer to a browser at an address that has to wait."""
+    later = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_after)))
+    return 429, error_page("There were too many attempts. Try again in a minute"), (*PAGE_HEADERS, later)
+
+
+def count_sign_in(scope: Scope) -> None:
+    """Count a sign-in that a stranger begins; raise `Throttled` after too many of one address.
+
+    Each may take room in the store, and a request to the provider.
+    """
+    asker: Asker | None = scope.get(ASKER)
+    if asker is not None:
+        asker.check()
+        asker.count_in_vain()

@@ -10,12 +10,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.jose import ALGORITHMS, claims_of, import_key, is_signed_by, parse, thumbprint
+from toolwire.auth.marks import Marks
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import as_time
 from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import encode_base64url
-from toolwire.stores import KV
+from toolwire.wire.shares import caller_of
 
 #: Seconds around the present in which a proof counts.
 WINDOW: Final = 60.0
@@ -26,12 +27,15 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 class Proofs:
     """Checks the proofs of one server. Each is good for one request, on every process that shares the store."""
 
-    def __init__(self, kv: KV, *, clock: Callable[[], float] = time.time) -> None:
-        self._kv = kv
+    def __init__(self, marks: Marks, *, clock: Callable[[], float] = time.time) -> None:
+        self._marks = marks
         self._clock = clock
 
     async def check(self, proof: str | None, token: str, principal: Principal, method: str, url: str) -> None:
-        """Raise `InvalidToken` unless the proof is for this token and this request."""
+        """Raise `InvalidToken` unless the proof is for this token and this request.
+
+        Raise `Taken` for a caller who brought too many proofs.
+        """
         bound_to = bound_key(principal)
         if bound_to is None:
             raise InvalidToken("The token is not bound to a key: send it as a bearer token")
@@ -47,7 +51,7 @@ class Proofs:
             raise InvalidToken("The token is bound to another key")
         claims = claims_of(signed)
         self._check_claims(claims, token, method, url)
-        await self._check_unused(claims["jti"])
+        await self._check_unused(claims["jti"], principal)
 
     def _check_claims(self, claims: dict[str, Any], token: str, method: str, url: str) -> None:
         issued, identifier, hashed = as_time(claims.get("iat")), claims.get("jti"), claims.get("ath")
@@ -61,10 +65,10 @@ class Proofs:
         if not isinstance(hashed, str) or not hmac.compare_digest(hashed.encode(), own.encode()):
             raise InvalidToken("The DPoP proof is for another token")
 
-    async def _check_unused(self, identifier: str) -> None:
+    async def _check_unused(self, identifier: str, principal: Principal) -> None:
         # RFC 9449 section 11.1: within the window a proof is remembered, by a digest of fixed size.
         key = f"toolwire:dpop:{encode_base64url(sha256(identifier.encode()).digest())}"
-        if not await self._kv.put(key, b"", ttl=2 * WINDOW, if_absent=True):
+        if not await self._marks.use(key, 2 * WINDOW, caller_of(principal)):
             raise InvalidToken("The DPoP proof was used before")
 
 

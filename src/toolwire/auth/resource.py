@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from toolwire.auth.marks import Marks
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier, has_unique_usernames
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 from toolwire.loops import plain_callback
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
-from toolwire.stores import KV
 from toolwire.util.text_lists import text_list
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ Allow: TypeAlias = Iterable[str] | Callable[[Principal], bool]
 
 class ResourcePages(Protocol):
     """The pages that a resource server serves besides its metadata."""
+
+    def is_for_browsers(self, path: str) -> bool:
+        """Return whether a path is that of a page for people. Programs of any origin may use the others."""
 
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -104,7 +107,7 @@ class ResourceServer:
             )
 
     def opened(
-        self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
+        self, *, name: str, path: str, public_url: str | None, sealer: Sealer, marks: Marks
     ) -> tuple[ResourceServer, ResourcePages | None]:
         """Return the server at its address, and its pages besides the endpoint of the protocol."""
         return self, None

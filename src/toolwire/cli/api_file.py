@@ -53,7 +53,7 @@ def make_server(
     # Imported here because most servers are Python files.
     from toolwire.openapi import ALL, openapi
     from toolwire.openapi.access.credential_references import referenced
-    from toolwire.server.components.base import Cache
+    from toolwire.server.components.cache import Cache
     from toolwire.server.server import Server
 
     is_locked = is_lock_file(path)

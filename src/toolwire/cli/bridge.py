@@ -59,7 +59,7 @@ def main(arguments: Namespace) -> int:
             auth=_auth(arguments, headers),
             revision=arguments.revision,
             timeout=arguments.timeout,
-            tell=_tell,
+            report=_tell,
         )
     except (ToolwireError, ValueError) as error:
         raise UsageError(str(error)) from None

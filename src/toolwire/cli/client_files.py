@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 from toolwire.cli.errors import UsageError
@@ -100,7 +102,10 @@ class Unreadable(Exception):
 
 def read(path: Path) -> dict[str, Any]:
     """Read a whole configuration; an absent or empty file is an empty one."""
-    text = _text_of(path)
+    return _parse(path, _text_of(path))
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
@@ -133,23 +138,42 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
     """Return the text of the file with the server added, and the entry that had its name before."""
-    whole = read(path)
-    servers = whole.setdefault(member, {})
+    old = _text_of(path)
+    servers = _parse(path, old).get(member, {})
     if not isinstance(servers, dict):
         raise Unreadable(f"{member} in {path} is not an object")
-    before = servers.get(name)
-    servers[name] = entry
-    text = json.dumps(whole, indent=_indent(path), ensure_ascii=False) + "\n"
+    numbers = _Numbers()
+    whole = json.loads(old, parse_int=numbers.mark, parse_float=numbers.mark) if old.strip() else {}
+    whole.setdefault(member, {})[name] = entry
+    text = json.dumps(whole, indent=_indent(old), ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError:
-        text = json.dumps(whole, indent=_indent(path)) + "\n"
-    return text, before
+        text = json.dumps(whole, indent=_indent(old))
+    return numbers.restore(text) + "\n", servers.get(name)
 
 
-def _indent(path: Path) -> int | str:
-    """Return the indentation of the file: the white space of its first indented line."""
-    lines = _text_of(path).splitlines()
+class _Numbers:
+    """Numbers of a file as they are written there: a float does not hold all of them, nor the way they are written."""
+
+    def __init__(self) -> None:
+        # No text of the file is taken for a number.
+        self._mark = f"number {token_hex(16)} "
+        self._texts: list[str] = []
+
+    def mark(self, text: str) -> str:
+        """Return a text that stands for a number."""
+        self._texts.append(text)
+        return f"{self._mark}{len(self._texts) - 1}"
+
+    def restore(self, text: str) -> str:
+        """Return JSON with the numbers in place of their marks."""
+        return re.sub(f'"{self._mark}([0-9]+)"', lambda found: self._texts[int(found[1])], text)
+
+
+def _indent(text: str) -> int | str:
+    """Return the indentation of a file: the white space of its first indented line."""
+    lines = text.splitlines()
     white = next((line[: len(line) - len(line.lstrip())] for line in lines if line[:1] in " \t" and line.strip()), "  ")
     return white if white.startswith("\t") else len(white)
 

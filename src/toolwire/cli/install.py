@@ -45,13 +45,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     env = targets.pairs(arguments.env)
     logs.install(arguments.log_level or "critical")
+    clients = [client_files.CLIENTS[each] for each in arguments.client]
+    for key, value in env.items():
+        _check_plain("the name of a variable of --env", key, clients[0])
+        _check_plain(f"--env {key}", value, clients[0])
+    _check_plain("--name", arguments.name or "", clients[0])
     command = _command(arguments.target, env)
     if command is None:
         return UNREACHED
     name = arguments.name or _name(arguments.target)
     out = screen.results()
-    statuses = [_install(out, client_files.CLIENTS[each], name, command, env, arguments) for each in arguments.client]
-    return max(statuses)
+    return max(_install(out, client, name, command, env, arguments) for client in clients)
 
 
 def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
@@ -134,8 +138,6 @@ def _entry(client: client_files.ClientFile, command: str | list[str], env: dict[
         return client.remote(command)
     for word in command:
         _check_plain("the command", word, client)
-    for key, value in env.items():
-        _check_plain(f"--env {key}", value, client)
     entry: dict[str, Any] = {**client.kind, "command": command[0], "args": command[1:]}
     return {**entry, "env": env} if env else entry
 

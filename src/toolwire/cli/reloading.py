@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.apps.bundle import PageError
 from toolwire.cli import server_file, server_source
@@ -110,7 +111,7 @@ class ReplayNotice:
 
 def _in_debug(server: Any) -> Any:
     """Make errors say what happened: the caller of a server under development is its author."""
-    server.kernel.failures.debug = True
+    server.apply_settings(replace(server.settings, debug=True))
     return server
 
 

@@ -28,7 +28,7 @@ from toolwire.protocol.apps import (
     ui_of,
     view_address,
 )
-from toolwire.protocol.errors import NotSupported, ToolwireError
+from toolwire.protocol.errors import NotSupported, ToolwireError, Unreachable
 from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.upstreams import UPSTREAM_KEY, UpstreamPath, read_upstream, upstream_meta
 from toolwire.wire.deadlines import CallClock
@@ -166,7 +166,7 @@ class Apps:
         """
         clock = self._clock(timeout)
         listed = tool if isinstance(tool, ListedView) else await self._named(tool, clock)
-        reader = self._members[listed.server]
+        reader = self._member(listed.server)
         address = self._target.address_at(listed.server, listed.uri)
         contents = await reader.read_resource(address, timeout=clock.rest("resources/read"))
         if len(contents) != 1:
@@ -315,7 +315,7 @@ class Apps:
                 raise Denied(f"The view {view.uri[:200]} asked for an address of more than {MAX_ADDRESS} characters")
             address = self._target.address_at(view.server, uri)
             meta = await self._meta(view, clock)
-            return await self._members[view.server].read_resource(address, timeout=timeout, meta=meta)
+            return await self._member(view.server).read_resource(address, timeout=timeout, meta=meta)
 
         return await self._read(view.server, uri, make)
 
@@ -324,7 +324,7 @@ class Apps:
         self._check_own(view)
         clock = self._clock(timeout)
         upstream = await self._upstream(view, clock)
-        listed = await self._members[view.server].list_resources(timeout=timeout)
+        listed = await self._member(view.server).list_resources(timeout=timeout)
         return [each for each in listed if upstream.has(read_upstream(each.meta).servers)]
 
     async def templates_for_view(
@@ -334,12 +334,18 @@ class Apps:
         self._check_own(view)
         clock = self._clock(timeout)
         upstream = await self._upstream(view, clock)
-        listed = await self._members[view.server].list_resource_templates(timeout=timeout)
+        listed = await self._member(view.server).list_resource_templates(timeout=timeout)
         return [each for each in listed if upstream.has(read_upstream(each.meta).servers)]
+
+    def _member(self, server: str) -> ServerClient:
+        if server not in self._members:
+            raise Unreachable(f"The server {server!r} of the view was removed from the client")
+        return self._members[server]
 
     def _check_own(self, view: View) -> None:
         if view.apps is not self:
             raise ValueError("The view was opened by another client, which is the one that can act for it")
+        self._member(view.server)
 
 
 async def _entry(reader: ServerClient, uri: str, clock: CallClock) -> t.Resource | None:

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, NoReturn, Self, TypeVar, Unpack, cast, overload
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire._version import __version__
@@ -19,14 +18,36 @@ from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connection import CEILING_SECONDS, DEFAULT_SECONDS, ClientConnection, OnLog, OnProgress
-from toolwire.client.extensions import Extending, SendCall
-from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
-from toolwire.client.listen import Subscription, subscribe
+from toolwire.client.errors import ResourceNotFound, is_resource_not_found
+from toolwire.client.extensions import (
+    CALL_KINDS,
+    KINDS,
+    OpenParams,
+    RequestOptions,
+    check_method,
+    keep_result,
+    read_call_params,
+    read_value,
+    require_extension,
+    split_params,
+)
+from toolwire.client.handlers import (
+    Answers,
+    Elicitation,
+    ElicitCallback,
+    Roots,
+    SampleCallback,
+    Sampling,
+    as_roots,
+    check_extension,
+)
+from toolwire.client.listen import Subscription, make_filter, subscribe, unsubscribe
+from toolwire.client.listing import Lists
 from toolwire.client.middleware import ClientMiddleware, connection_type
-from toolwire.client.notifications import NotificationHandlers
+from toolwire.client.notifications import NotificationHandlers, OnNotification
 from toolwire.client.pins import Pins
 from toolwire.client.reconnect import Connector, Opener, name_card
-from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
+from toolwire.client.requests import Arguments, CallOptions, RequestSender, encode_arguments, reader
 from toolwire.client.skill_approval import ApproveSkill
 from toolwire.client.stub import make_stub
 from toolwire.client.target import Target
@@ -39,33 +60,16 @@ from toolwire.client.targets import (
     taking_options_of,
     watch_stderr,
 )
-from toolwire.client.tasks import Rising, TaskHandle, drive, start_task
-from toolwire.client.tools import (
-    RawResult,
-    TaskAnswer,
-    decode_called,
-    decode_called_typed,
-    one_of_each,
-    value_of,
-    with_valid_headers,
-)
+from toolwire.client.tasks import TaskHandle, TaskState, state_of
+from toolwire.client.tool_calls import ToolCalls
+from toolwire.client.tools import RawResult
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.apps import AUDIENCES, Audience, audiences
-from toolwire.protocol.errors import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    MISSING_CLIENT_CAPABILITY,
-    InvalidResponse,
-    NotSupported,
-    ProtocolError,
-    ToolwireError,
-    TransportError,
-    find_data_member,
-)
+from toolwire.protocol.apps import AUDIENCES, Audience
+from toolwire.protocol.errors import NotSupported, ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
-from toolwire.util.numbers import TIMEOUT, check_number
+from toolwire.protocol.shaping import shape
+from toolwire.util.numbers import PING_INTERVAL, TIMEOUT, check_number
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.tapped_channel import Tap
 
@@ -73,26 +77,28 @@ if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
     from toolwire.client.apps import Apps
-    from toolwire.client.safety import Check, Make, Safety
+    from toolwire.client.safety import Safety
     from toolwire.client.several import SeveralTarget
     from toolwire.client.skills import OriginSkills, Skills
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
+Reference = t.PromptReference | t.ResourceTemplateReference
+
 T = TypeVar("T")
 P = TypeVar("P")
-R = TypeVar("R", bound=t.Result)
+F = TypeVar("F", bound=OnNotification)
 
 PROBE_SECONDS: Final = 5.0
-#: How long a result may wait for the list of tools that it is checked against.
-LEARN_SECONDS: Final = 5.0
-# A program that listens for changes lists the tools again by itself. It has begun after this many turns of the loop.
-_TURNS: Final = 5
 
+_read_discover = reader(t.DiscoverResult)
 _read_empty = reader(t.EmptyResult)
+_read_contents = reader(t.ReadResourceResult)
+_read_prompt = reader(t.GetPromptResult)
+_read_completion = reader(t.CompleteResult)
 
 
-class Client(Extending):
+class Client:
     """A client of one server, or of several.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.py:OBJECT`, `.js`), a
@@ -118,6 +124,9 @@ class Client(Extending):
     * `timeout`: seconds that each call may take, with all requests that it needs, and with the task that it becomes;
       progress restarts the clock up to ten minutes. The time that a person takes does not count. None for no limit.
       By default 60, and ten minutes for a call that becomes a task.
+    * `ping_interval`: seconds between pings to each server, at least 1. They keep an idle connection open, and the
+      connection to a server that leaves a ping unanswered for that long is closed: calls in flight end with an error,
+      and the next operation connects again. Off by default: a server that blocks its loop answers no ping.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
     * `approve_skill`: sees each skill before it is loaded, and returns True, False, or a text that says why not. `pins`
@@ -158,6 +167,7 @@ class Client(Extending):
         audit: AuditLog | None = None,
         tracing: Any = None,
         probe_timeout: float = PROBE_SECONDS,
+        ping_interval: float | None = None,
         revision: str | None = None,
         name: str = "toolwire",
         version: str = __version__,
@@ -181,10 +191,12 @@ class Client(Extending):
         if seconds is not None:
             check_number("Client", "timeout", seconds, TIMEOUT)
         check_number("Client", "probe_timeout", probe_timeout, TIMEOUT)
+        if ping_interval is not None:
+            check_number("Client", "ping_interval", ping_interval, PING_INTERVAL)
         icons = tuple(icons)
         options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: dict[str, Client] = {}
-        several: SeveralTarget | None = None
+        self._group: _Group | None = None
         if is_config(target):
             options.only("inherit_env", kind="a configuration, which says it for each server")
             # Imported here because few clients have a configuration.
@@ -203,6 +215,7 @@ class Client(Extending):
                     approve_skill=approve_skill,
                     pins=pins,
                     probe_timeout=probe_timeout,
+                    ping_interval=ping_interval,
                     revision=revision,
                     name=name,
                     version=version,
@@ -222,8 +235,19 @@ class Client(Extending):
                 from toolwire.client.several import SeveralTarget, member_connection
 
                 names = config.prefixes(targets)
-                self._target = several = SeveralTarget({names[each]: one for each, one in targets.items()}, seconds)
+                self._target = SeveralTarget({names[each]: one for each, one in targets.items()}, seconds)
                 self._members = {names[each]: member(one) for each, one in targets.items()}
+
+                def read_target(label: str, one: TargetLike) -> Target:
+                    found = config.read_config({"mcpServers": {label: one}}, inherit_env=inherit_env)
+                    if on_stderr is not None:
+                        watch_stderr(found, lambda line: on_stderr(f"{label}: {line}"))
+                    return found[label]
+
+                is_guarded = any(each is not None for each in (approve, budget, pins, audit))
+                # Each server has a connection with the middleware. The one to the gateway is no wire.
+                make_connection = member_connection(self._target, middleware, is_guarded=is_guarded)
+                self._group = _Group(self._target, read_target, member, make_connection)
                 # Each member speaks a revision of its own. The gateway in between speaks the newest.
                 revision = MODERN
         else:
@@ -251,19 +275,16 @@ class Client(Extending):
         if cache is not False:
             self._cache = CacheView(Cache() if cache is True else cache, self._target.identity)
         self._on_log = on_log
-        self._on_progress = on_progress
-        self._timeout = seconds
-        # A limit that the program has set holds for tasks, too. The default is too short for most of them.
-        self._task_seconds = CEILING_SECONDS if timeout is UNSET else 0.0
+        self._sender = self._make_sender(tracing, seconds, on_progress)
+        self._lists = Lists(self._sender)
+        # Between the parts of a client of several servers, which is no wire, nothing can be lost.
+        self._ping_interval = None if self._members else ping_interval
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
-        # The capabilities whose lack was logged.
-        self._missed: set[str] = set()
-        # The connection on which a change of the tools was announced, until the tools are listed again.
-        self._outdated: ClientConnection | None = None
         self._approve_skill = approve_skill
         self._pins = pins
         self._skills: Skills | None = None
+        self._origins: dict[str, OriginSkills] = {}
         self._apps: Apps | None = None
         self._safety: Safety | None = None
         if any(each is not None for each in (approve, budget, pins, audit)):
@@ -271,24 +292,29 @@ class Client(Extending):
             from toolwire.client.safety import Safety
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
-        is_guarded = self._safety is not None
-        if several is not None:
-            # Each server has a connection with the middleware. The one between the client and the gateway is no wire.
-            make_connection = member_connection(several, middleware, is_guarded=is_guarded)
+        self._tools = ToolCalls(
+            self._sender,
+            self._lists,
+            self._safety,
+            # A limit that the program has set holds for tasks, too. The default is too short for most of them.
+            task_seconds=CEILING_SECONDS if timeout is UNSET else 0.0,
+            has_pins=pins is not None,
+        )
+        if self._group is not None:
             for label, each in self._members.items():
-                each._opener.handlers = self._handlers
-                # One for all, because they ask the same person.
-                each._answers = each._opener.answers = self._answers
-                each._opener.make_connection = make_connection
-                each._opener.changed = partial(self._member_changed, label, each)
-            several.use({label: each._connector for label, each in self._members.items()})
+                self._join(self._group, label, each)
+            self._group.target.use({label: each._connector for label, each in self._members.items()})
         elif middleware:
-            self._opener.make_connection = connection_type(middleware, is_guarded=is_guarded)
-        if tracing:
-            from toolwire.client.tracing import traced
+            self._opener.make_connection = connection_type(middleware, is_guarded=self._safety is not None)
 
-            # In place of the method, so that a client without spans does not look for them.
-            self._ask = traced(self._ask, tracing)  # type: ignore[method-assign]
+    def _join(self, group: _Group, label: str, member: Client) -> None:
+        """Have the client of one of several servers use the callbacks and the middleware of this one."""
+        opener = member._opener
+        opener.handlers = self._handlers
+        # One for all, because they ask the same person.
+        member._answers = opener.answers = self._answers
+        opener.make_connection = group.make_connection
+        opener.changed = partial(self._member_changed, label, member)
 
     @classmethod
     @taking_options_of(__init__)
@@ -300,6 +326,70 @@ class Client(Extending):
         """
         return cls(check_url(url), **options)
 
+    def _make_sender(self, tracing: Any, timeout: float | None, on_progress: OnProgress | None) -> RequestSender:
+        if not tracing:
+            return RequestSender(self._target, self._connector, self._cache, timeout, on_progress)
+        # Imported here because most clients make no spans.
+        from toolwire.client.tracing import TracingSender
+
+        return TracingSender(tracing, self._target, self._connector, self._cache, timeout, on_progress)
+
+    # --- several servers ---
+
+    async def add_server(self, name: str, target: TargetLike) -> None:
+        """Add a server to a client of several, and wait until its components are known, or it is in `missing`.
+
+        `target` is what a mapping of servers may have: anything that a client connects to, or an entry of a
+        configuration. Raise `ValueError` for a name that is taken, or that begins like the names of another server.
+        """
+        # Imported here because few clients have several servers.
+        from toolwire.client.config import prefixes
+
+        group = self._require_group()
+        label = prefixes([*self._members, name])[name]
+        shorter = next((each for each in self._members if label.startswith(f"{each}_")), None)
+        if shorter is not None:
+            raise ValueError(f"Tools of {shorter!r} may have names that begin with '{label}_': use another name")
+        place = group.read_target(label, target)
+        self._members[label] = member = group.make_member(place)
+        self._join(group, label, member)
+        group.target.add(label, place, member._connector)
+        if self._skills is not None:
+            self._origins[label] = member._own_skills(label)
+        if self.connected:
+            connection = self._connector.current()
+            joining = asyncio.ensure_future(group.target.gateway.joined(label))
+            try:
+                await asyncio.wait({joining, connection.reader}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                joining.cancel()
+            if connection.ended:
+                raise Unreachable(f"The client was closed while it added {label!r}")
+            await connection.learn_capabilities(self._sender.timeout)
+        self._changed(None, None)
+
+    async def remove_server(self, name: str) -> None:
+        """Take a server out of a client of several. Its calls in flight end with an error; they may have run."""
+        from toolwire.client.config import prefixes
+
+        group, label = self._require_group(), prefixes([name])[name]
+        if label not in self._members:
+            raise ValueError(f"There is no server {name!r:.100}: the servers are {', '.join(self._members)}")
+        if len(self._members) == 1:
+            raise ValueError(f"{label!r} is the last server of the client: close the client instead")
+        member = self._members.pop(label)
+        self._origins.pop(label, None)
+        await group.target.remove(label, member._connector)
+        if self.connected:
+            await self._connector.current().learn_capabilities(self._sender.timeout)
+        self._changed(None, None)
+
+    def _require_group(self) -> _Group:
+        if self._group is None:
+            text = f"{self._target.label} is one server: give Client a mapping of two or more to add and remove servers"
+            raise NotSupported(text)
+        return self._group
+
     # --- the connection ---
 
     async def connect(self) -> Self:
@@ -310,7 +400,7 @@ class Client(Extending):
     async def close(self) -> None:
         """Close the connection, and end the process if the client started it. Calls in flight are lost."""
         await self._connector.close()
-        for member in self._members.values():
+        for member in tuple(self._members.values()):
             await member.close()
         self._answers.close()
         if self._safety is not None:
@@ -337,8 +427,22 @@ class Client(Extending):
     def connected(self) -> bool:
         return self._connector.connected
 
+    async def ping(self, *, timeout: float | None = None) -> None:
+        """Ask the server for a sign of life, by `server/discover` where `ping` no longer exists."""
+        clock = self._sender.start_clock(timeout)
+        connection = await self._connector.usable(clock)
+        if connection.modern:
+            await self._sender.ask("server/discover", t.RequestParams(), _read_discover, clock=clock)
+        else:
+            await self._sender.ask("ping", t.RequestParams(), _read_empty, clock=clock)
+
     async def _take_up(self, connection: ClientConnection) -> None:
-        """Set up a new connection as the one before it: log level and subscriptions (1.10.11)."""
+        """Set up a new connection as the one before it: pings, log level and subscriptions (1.10.11)."""
+        if self._ping_interval is not None:
+            # Imported here because few clients ping.
+            from toolwire.client.keepalive import keep_alive
+
+            connection.callbacks.start(keep_alive(connection, self._ping_interval))
         if connection.modern:
             # A client with a log callback wants logs. On 2026-07-28 a server sends none unless the request asks for
             # them.
@@ -348,9 +452,9 @@ class Client(Extending):
         try:
             if self._level is not None and "logging/setLevel" in connection.callable:
                 level = t.SetLevelRequestParams(level=self._level)
-                await connection.send("logging/setLevel", level, timeout=self._timeout)
+                await connection.send("logging/setLevel", level, timeout=self._sender.timeout)
             for uri in self._subscribed:
-                await subscribe(connection, uri, self._timeout)
+                await subscribe(connection, uri, self._sender.timeout)
         except (ProtocolError, NotSupported) as error:
             log.warning("the new connection could not be set up like the one before: %s", error)
 
@@ -399,27 +503,12 @@ class Client(Extending):
         """
         if audience is not None and audience not in AUDIENCES:
             raise ValueError(f"audience= is 'model', 'app' or None, not {audience!r}")
-        self._outdated = None  # This listing serves for every change that was announced before it.
-        listed = await self._all_tools(timeout)
-        connection = self._connector.current()
-        if connection.repeats_arguments:
-            listed = with_valid_headers(listed)
-        tools = one_of_each(listed)
-        connection.tools.learn(tools, with_headers=connection.repeats_arguments)
-        if self._safety is not None:
-            self._safety.listed(listed)
-        return tools if audience is None else [tool for tool in tools if audience in audiences(tool.meta)]
+        return await self._tools.list_tools(audience, timeout)
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
         """Return one page of the list as the server has it, with the tools of all audiences."""
-        return self._clean_page(await self._tools_page(cursor, timeout))
-
-    def _clean_page(self, page: R) -> R:
-        if isinstance(page, t.ListToolsResult):
-            page.tools = one_of_each(page.tools)
-            if self._connector.current().repeats_arguments:
-                page.tools = with_valid_headers(page.tools)
-        return page
+        page: t.ListToolsResult = await self._lists.read_page("tools/list", cursor, timeout)
+        return self._lists.remove_unusable(page)
 
     @overload
     def call_tool(
@@ -454,235 +543,12 @@ class Client(Extending):
         if unknown:
             raise _unknown_options(name, unknown)
         if self._safety is None:
-            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+            return self._tools.call(name, arguments, returns, timeout, on_progress, meta, headers)
 
         def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> Coroutine[Any, Any, Any]:
-            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers, clock)
+            return self._tools.call(name, arguments, returns, timeout, on_progress, meta, headers, clock)
 
-        return self._checked_call(name, arguments, timeout, make)
-
-    async def _checked_call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        timeout: float | None,
-        make: Make,
-    ) -> Any:
-        """Make a call of a tool within one time limit, if all checks pass."""
-        clock = self._clock(timeout)
-        if self._safety is None:
-            return await make(arguments, clock)
-        return await self._safety.call(name, arguments, clock, partial(self._checked_definition, clock=clock), make)
-
-    async def _call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        returns: Any,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
-        clock: CallClock | None = None,
-    ) -> Any:
-        """Make a call. `timeout` is what the caller has set, and `clock` the time limit if the call has begun."""
-        if clock is None:
-            clock = self._clock(timeout)
-        params = t.CallToolRequestParams(
-            name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
-        )
-        if on_progress is not None or self._on_progress is not None:
-            on_progress = Rising(cast("OnProgress", on_progress or self._on_progress))
-        connection = self._connector.connection
-        if connection is not None and name in connection.tools.only_tasks:
-            return await self._drive(params, timeout, clock, on_progress, meta, headers, returns)
-        decode = decode_called if returns is None else decode_called_typed
-        repeats = connection is not None and connection.repeats_arguments
-        sent = self._with_arguments(params, headers) if repeats else headers
-        try:
-            result = await self._ask(
-                "tools/call", params, decode, clock=clock, on_progress=on_progress, meta=meta, headers=sent
-            )
-        except ProtocolError as error:
-            if error.code == METHOD_NOT_FOUND and _runs_tasks(self._connector.current()):
-                # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
-                return await self._drive(params, timeout, clock, on_progress, meta, headers, returns)
-            if not self._has_outdated_headers(error):
-                raise await self._advised(error, name, clock) from None
-            await self._list_anew(name, clock)
-            sent = self._with_arguments(params, headers)
-            result = await self._ask(
-                "tools/call", params, decode, clock=clock, on_progress=on_progress, meta=meta, headers=sent
-            )
-        if type(result) is TaskAnswer:
-            if timeout is None:
-                clock.extend(self._task_seconds)
-            return await drive(self.task(result.task_id, name), clock, on_progress, returns)
-        connection = self._connector.connection
-        is_learned = connection is not None and not connection.tools.listed
-        if is_learned and result.structured_content is not UNSET:
-            await self._learn_tools(clock)
-        try:
-            return self._made(name, result, returns)
-        except InvalidResponse as error:
-            if error.result is None or not await self._has_new_schema(name, is_learned, clock):
-                raise
-        return self._made(name, result, returns)
-
-    # Python's warning about a missing await names the coroutine: it is to be the method that the user wrote.
-    _call_tool.__qualname__ = _checked_call.__qualname__ = "Client.call_tool"
-
-    async def _called(
-        self,
-        params: t.CallToolRequestParams,
-        clock: CallClock,
-        headers: Mapping[str, str] | None,
-        send: SendCall,
-    ) -> RawResult:
-        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> RawResult:
-            if arguments is not before:
-                params.arguments = UNSET if arguments is None else Raw(encode_arguments(arguments))
-            try:
-                return await send(params, clock, self._with_arguments(params, headers))
-            except ProtocolError as error:
-                if not self._has_outdated_headers(error):
-                    raise
-            await self._list_anew(params.name, clock)
-            return await send(params, clock, self._with_arguments(params, headers))
-
-        before = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
-        if self._safety is None:
-            return await make(before, clock)
-        find = partial(self._checked_definition, clock=clock)
-        called: RawResult = await self._safety.call(params.name, before, clock, find, make)
-        return called
-
-    def _has_outdated_headers(self, error: ProtocolError) -> bool:
-        """XMH-7: say whether a call failed because its headers were made from an outdated definition."""
-        return error.code == HEADER_MISMATCH and self._connector.current().repeats_arguments
-
-    async def _list_anew(self, name: str, clock: CallClock) -> None:
-        """List the tools before a call is tried once more. Raise `ToolChanged` if the tool is not what was pinned."""
-        await self.list_tools(timeout=clock.rest("tools/list"))
-        if self._safety is not None:
-            self._safety.check(name, self._connector.current().tools.definition(name))
-
-    async def _has_new_schema(self, name: str, is_learned: bool, clock: CallClock) -> bool:
-        """List the tools anew after an unfit result. Return whether the output schema has changed.
-
-        The list may be older than the result, unless it was learned for that. A schema that was confirmed so is not
-        asked for again. The list gets what the call has left of its time.
-        """
-        connection = self._connector.connection
-        before = None if connection is None else connection.tools.definition(name)
-        if connection is None or before is None or connection.tools.confirmed.get(name) == before.output_schema:
-            return False
-        if not is_learned:
-            if self._cache is not None:
-                self._cache.suspect("tools/list")
-            left = clock.left()
-            if left is not None and left <= 0:
-                return False
-            if not await self._list_quietly(LEARN_SECONDS if left is None else min(LEARN_SECONDS, left)):
-                return False
-        after = connection.tools.definition(name)
-        if after is None:
-            return False
-        connection.tools.confirmed[name] = after.output_schema
-        return after.output_schema != before.output_schema
-
-    async def _learn_tools(self, clock: CallClock) -> None:
-        """List the tools before the first structured result of a connection is returned, so that it can be checked.
-
-        2026-07-28 server/tools, output schema: clients should validate structured results. A list that fails takes no
-        result away from the caller. Neither does one that takes longer than the call has left of its time: it serves
-        for the next result.
-        """
-        connection = self._connector.connection
-        if connection is None or connection.tools.listed:
-            return
-        if connection.tools.learning is None:
-            connection.tools.learning = connection.callbacks.start(self._list_quietly(LEARN_SECONDS))
-        await clock.wait(connection.tools.learning)
-
-    async def _list_quietly(self, timeout: float | None) -> bool:
-        """List the tools, and return whether that succeeded."""
-        try:
-            await self.list_tools(timeout=timeout)
-        except TransportError:
-            log.debug("the connection ended before the tools were listed")
-        except ToolwireError as error:
-            log.warning("the tools could not be listed, so that results are not checked: %s", error)
-        else:
-            return True
-        return False
-
-    def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
-        """Turn the result of a tool into what the caller asked for."""
-        connection = self._connector.connection
-        wrapped = False
-        if connection is not None and name is not None:
-            tools = connection.tools
-            if tools.listed:
-                try:
-                    tools.check(name, result)
-                except InvalidResponse as error:
-                    error.result = ToolResult.from_wire(result)
-                    raise
-            wrapped = returns is not None and tools.wraps(name)
-            if result.is_error is True:
-                self._advise(name, result, connection)
-        if returns is None:
-            return ToolResult.from_wire(result)
-        return value_of(name or "the task", result, returns, wrapped=wrapped)
-
-    async def _drive(
-        self,
-        params: t.CallToolRequestParams,
-        timeout: float | None,
-        clock: CallClock,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
-        returns: Any,
-    ) -> Any:
-        """Call a tool as a task, and wait for its result."""
-        connection = await self._usable(clock)
-        handle = await start_task(self, connection, params, None, on_progress, meta, clock=clock, headers=headers)
-        if timeout is None:
-            clock.extend(self._task_seconds)
-        return await drive(handle, clock, on_progress, returns)
-
-    async def _advised(self, error: ProtocolError, name: str, clock: CallClock) -> ProtocolError:
-        """Add to an error the name that was probably meant, or the missing client option."""
-        if error.code == INVALID_PARAMS and error.message.startswith("Unknown tool"):
-            from toolwire.schemas.wording import nearest
-
-            # The programmer may have listed nothing: the list has the names to compare with.
-            await self._learn_tools(clock)
-            meant = nearest(name, self._connector.current().tools.names)
-            if meant is not None and meant != name and "did you mean" not in error.message:
-                return ProtocolError(error.code, f"{error.message}; did you mean {meant!r}?", error.data)
-        if error.code == MISSING_CLIENT_CAPABILITY:
-            needed = find_data_member(error, "requiredCapabilities", dict) or {}
-            options = [f"{option}=" for capability, option in _OPTIONS.items() if capability in needed]
-            if options:
-                return ProtocolError(error.code, f"{error.message}: give Client {' and '.join(options)}", error.data)
-        return error
-
-    def _advise(self, name: str, result: t.CallToolResult, connection: ClientConnection) -> None:
-        """Log once which option the client lacks for a tool that says so in its result, as before 2026-07-28."""
-        said = result.content[0].text if result.content and isinstance(result.content[0], t.TextContent) else ""
-        _, _, needed = said.partition("lient does not support ")
-        for capability, option in _OPTIONS.items():
-            if capability not in needed or capability in self._missed:
-                continue
-            self._missed.add(capability)
-            revision = connection.revision
-            if not supports(revision, capability):
-                log.warning("the tool %r asks for %s, which %s does not have", name[:100], capability, revision)
-            elif capability not in connection.answers.capabilities(revision):
-                log.warning("the tool %r asks for %s: give Client %s=", name[:100], capability, option)
+        return self._tools.call_checked(name, arguments, timeout, make)
 
     async def call_tool_as_task(
         self,
@@ -701,53 +567,23 @@ class Client(Extending):
         whether a call becomes a task: if the server answered at once, the handle is done.
         """
 
-        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> Any:
-            params = t.CallToolRequestParams(
-                name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
-            )
-            connection = await self._usable(clock)
-            sent = self._with_arguments(params, headers)
-            return await start_task(self, connection, params, ttl, on_progress, meta, clock=clock, headers=sent)
+        return await self._tools.call_as_task(name, arguments, ttl, timeout, on_progress, meta, headers)
 
-        return cast("TaskHandle", await self._checked_call(name, arguments, timeout, make))
+    async def list_tasks(self, *, timeout: float | None = None) -> list[TaskState]:
+        """List the tasks that this caller has at the server, which only 2025-11-25 can.
+
+        `client.task(state.id)` gives a handle. On any other revision, and for a client of several servers, raise
+        `NotSupported`: keep the ids of the handles there.
+        """
+        connection = await self._connector.usable()
+        if not supports(connection.revision, "core_tasks"):
+            what = "a client of several servers" if self._members else f"{connection.revision}, which the server speaks"
+            raise NotSupported(f"There is no list of tasks for {what}: keep the ids of the tasks")
+        return [state_of(task) for task in await self._lists.read("tasks/list", timeout)]
 
     def task(self, id: str, tool: str | None = None) -> TaskHandle:
         """Return a handle of a task that was made earlier, by this client or by another of the same principal."""
-        return TaskHandle(self, id, tool)
-
-    async def _usable(self, clock: CallClock | None = None) -> ClientConnection:
-        return await self._connector.usable(clock)
-
-    def _with_arguments(
-        self, params: t.CallToolRequestParams, headers: Mapping[str, str] | None
-    ) -> Mapping[str, str] | None:
-        """Return the headers of a call: those of the caller, and those that repeat arguments."""
-        connection = self._connector.connection
-        if connection is None or not connection.repeats_arguments or not connection.tools.listed:
-            return headers
-        return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
-
-    async def _definition(self, name: str, clock: CallClock) -> t.Tool | None:
-        """Return the definition of a tool; list the tools first if the list is missing or out of date."""
-        if not (await self._connector.usable(clock)).tools.current:
-            await self.list_tools(timeout=clock.rest("tools/list"))
-        return self._connector.current().tools.definition(name)
-
-    async def _definitions(self, clock: CallClock) -> list[t.Tool]:
-        """Return the definitions of all tools; list them first if the list is missing or out of date."""
-        if not (await self._connector.usable(clock)).tools.current:
-            await self.list_tools(timeout=clock.rest("tools/list"))
-        return self._connector.current().tools.definitions
-
-    async def _checked_definition(self, name: str, clock: CallClock) -> t.Tool | None:
-        """Return the definition that a call is checked by; with pins, list again before a name counts as not listed.
-
-        The server may have added the tool without saying so, and `accept()` takes what was listed last.
-        """
-        tools = (await self._connector.usable(clock)).tools
-        if self._pins is not None and tools.current and tools.definition(name) is None:
-            await self.list_tools(timeout=clock.rest("tools/list"))
-        return await self._definition(name, clock)
+        return TaskHandle(self._tools, id, tool)
 
     def stub(self, protocol: Callable[..., P]) -> P:
         """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name."""
@@ -756,6 +592,303 @@ class Client(Extending):
             return await self.call_tool(name, arguments, returns=returns)
 
         return make_stub(protocol, call)
+
+    # --- resources ---
+
+    async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
+        return await self._lists.read("resources/list", timeout)
+
+    async def list_resources_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListResourcesResult:
+        page: t.ListResourcesResult = await self._lists.read_page("resources/list", cursor, timeout)
+        return page
+
+    async def list_resource_templates(self, *, timeout: float | None = None) -> list[t.ResourceTemplate]:
+        return await self._lists.read("resources/templates/list", timeout)
+
+    async def list_resource_templates_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListResourceTemplatesResult:
+        page: t.ListResourceTemplatesResult = await self._lists.read_page("resources/templates/list", cursor, timeout)
+        return page
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[t.ResourceContents]:
+        """Return the contents of a resource: usually one, several for something like a directory.
+
+        Raise `ResourceNotFound` when the server has no resource at this URI.
+        """
+        params = t.ReadResourceRequestParams(uri=uri)
+        try:
+            result = await self._sender.ask(
+                "resources/read",
+                params,
+                _read_contents,
+                timeout=timeout,
+                on_progress=on_progress,
+                meta=meta,
+                headers=headers,
+            )
+        except ProtocolError as error:
+            if not is_resource_not_found(error):
+                raise
+            raise ResourceNotFound(error.message, error.data, code=error.code) from None
+        return result.contents
+
+    async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Subscribe to updates of a resource, before 2026-07-28. They arrive at `listen(resources=[...])`."""
+        clock = self._sender.start_clock(timeout)
+        connection = await self._connector.usable(clock)
+        if uri not in self._subscribed:
+            await subscribe(connection, uri, clock.limit("resources/subscribe"))
+            self._subscribed[uri] = None
+
+    async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        clock = self._sender.start_clock(timeout)
+        connection = await self._connector.usable(clock)
+        if uri not in self._subscribed and uri in connection.subscribed:
+            return  # It is one of `listen()`, which ends it.
+        self._subscribed.pop(uri, None)
+        await unsubscribe(connection, uri, clock.limit("resources/unsubscribe"))
+
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+        extensions: Mapping[str, Any] | None = None,
+    ) -> Subscription:
+        """Listen for changes, on every revision: `async for change in client.listen(tools=True): ...`.
+
+        `extensions` are members that extensions add to the filter: `{"notesChanged": True}`. Before 2026-07-28 nobody
+        can ask for them, and all notifications of extensions that the server sends count. Enter it with `async with` to
+        be sure that it is open before you go on.
+        """
+        wanted = make_filter(tools, prompts, resources_list, resources, extensions)
+        if not self._members or not wanted.extra:
+            return Subscription(self._connector, wanted, self._sender.timeout)
+        # Imported here because few clients have several servers.
+        from toolwire.client.several import joint_subscription
+
+        return joint_subscription(self._connector, self._members, wanted, self._sender.timeout)
+
+    # --- prompts and completion ---
+
+    async def list_prompts(self, *, timeout: float | None = None) -> list[t.Prompt]:
+        return await self._lists.read("prompts/list", timeout)
+
+    async def list_prompts_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListPromptsResult:
+        page: t.ListPromptsResult = await self._lists.read_page("prompts/list", cursor, timeout)
+        return page
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> t.GetPromptResult:
+        """Return the messages of a prompt. Arguments are sent as strings; other values are written as JSON."""
+        texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
+        params = t.GetPromptRequestParams(
+            name=name, arguments=UNSET if texts is UNSET else Raw(encode_arguments(texts))
+        )
+        return await self._sender.ask(
+            "prompts/get", params, _read_prompt, timeout=timeout, on_progress=on_progress, meta=meta, headers=headers
+        )
+
+    async def complete(
+        self,
+        ref: Reference,
+        argument: tuple[str, str],
+        context: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> t.Completion:
+        """Return suggestions for an argument (name and what was typed so far) of a prompt or resource template.
+
+        `context` has the arguments that were chosen before; servers before 2025-06-18 do not get it.
+        """
+        clock = self._sender.start_clock(timeout)
+        connection = await self._connector.usable(clock)
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(*argument),
+            context=UNSET if context is None else t.CompletionContext(dict(context)),
+        )
+        result = await self._sender.ask(
+            "completion/complete", shape(params, connection.revision), _read_completion, clock=clock
+        )
+        return result.completion
+
+    # --- requests and notifications of any method ---
+
+    @overload
+    def request(
+        self, method: str, params: Any = None, *, returns: None = None, **options: Unpack[RequestOptions]
+    ) -> Coroutine[Any, Any, dict[str, Any]]: ...
+    @overload
+    def request(
+        self, method: str, params: Any = None, *, returns: type[T], **options: Unpack[RequestOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def request(
+        self, method: str, params: Any = None, *, returns: Any, **options: Unpack[RequestOptions]
+    ) -> Coroutine[Any, Any, Any]: ...
+    async def request(
+        self,
+        method: str,
+        params: Any = None,
+        *,
+        returns: Any = None,
+        extension: str | None = None,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+        result_types: Collection[str] = (),
+    ) -> Any:
+        """Send a request of any method, such as one of an extension, and return its result.
+
+        `params` is a mapping, a dataclass or a model. The result is a value of the type `returns`; without it a dict,
+        with every member as it came. `extension` names the extension that the method belongs to: a server that does not
+        declare it raises `NotSupported` before anything is sent. When the connection breaks, a request that may have
+        run is sent again only if it is `repeatable`. A method of the protocol is sent whether or not the server
+        declared its capability: some servers answer all the same. A client of several servers sends a method to the one
+        that declares its extension, or to `server`.
+        """
+        check_method(method, "request")
+        clock = self._sender.start_clock(timeout)
+        connection = await self._connector.usable(clock)
+        member = self._member_for(method, extension, server)
+        if member is not None:
+            return await member.request(
+                method,
+                params,
+                returns=returns,
+                timeout=clock.rest(method),
+                on_progress=on_progress,
+                meta=meta,
+                headers=headers,
+                repeatable=repeatable,
+                result_types=result_types,
+            )
+        require_extension(connection, method, extension)
+        members, own = split_params(params)
+        kinds = CALL_KINDS | {*result_types} if method == "tools/call" else frozenset(result_types)
+        decode = keep_result(kinds)
+        # Never None, so that the answer of a cache does not stand in for what was to be sent.
+        sent_meta = {**own, **(meta or {})}
+
+        def send(params: t.RequestParams, clock: CallClock, headers: Mapping[str, str] | None) -> Awaitable[RawResult]:
+            return self._sender.ask(
+                method,
+                params,
+                decode,
+                clock=clock,
+                on_progress=on_progress,
+                meta=sent_meta,
+                headers=headers,
+                repeatable=repeatable,
+                unasked=True,
+            )
+
+        if method == "tools/call":
+            result = await self._tools.call_as_is(read_call_params(members), clock, headers, send)
+        else:
+            open_params = OpenParams()
+            open_params.extra.update(members)
+            result = await send(open_params, clock, headers)
+        return read_value(method, result.raw, returns)
+
+    def _member_for(self, method: str, extension: str | None, server: str | None) -> Client | None:
+        """Return the client of the server that a method of an extension goes to.
+
+        Return None where there is one server, and for a method of the protocol, whose params decide. Raise
+        `NotSupported` where it is not clear.
+        """
+        if server is not None and method in KINDS:
+            raise ValueError(f"server= is for methods of extensions, and {method} is one of the protocol")
+        if not self._members:
+            if server is not None:
+                raise ValueError(f"server= is for a client of several servers, and {self._target.label} is one")
+            return None
+        if method in KINDS:
+            return None
+        names = ", ".join(self._members)
+        if server is not None:
+            if server not in self._members:
+                raise ValueError(f"There is no server {server!r:.100}: the servers are {names}")
+            return self._members[server]
+        if extension is None:
+            raise NotSupported(f"{method} could go to any of the servers {names}: say extension= or server=")
+        check_extension(extension)
+        having = [name for name, member in self._members.items() if extension in member._declared_extensions()]
+        if not having:
+            raise NotSupported(f"The servers {names} did not declare the extension {extension}, which {method} needs")
+        if len(having) > 1:
+            both = ", ".join(having)
+            raise NotSupported(f"{both} have the extension {extension}: say with server= which one is meant")
+        return self._members[having[0]]
+
+    def _declared_extensions(self) -> dict[str, Any]:
+        """Return the extensions that the server declared; none while it is away."""
+        connection = self._connector.connection
+        declared = None if connection is None else connection.agreement.capabilities.get("extensions")
+        return declared if isinstance(declared, dict) else {}
+
+    async def notify(
+        self, method: str, params: Any = None, *, extension: str | None = None, server: str | None = None
+    ) -> None:
+        """Send a notification, such as one of an extension. The server does not answer it.
+
+        `extension` and `server` say where it belongs, as in `request`.
+        """
+        check_method(method, "notification")
+        connection = await self._connector.usable()
+        member = self._member_for(method, extension, server)
+        if member is not None:
+            await member.notify(method, params)
+            return
+        require_extension(connection, method, extension)
+        members, own = split_params(params)
+        if not await connection.notify(method, members, own):
+            raise await connection.lost(Unreachable("The connection is closed"))
+
+    @overload
+    def on_notification(self, method: str, handler: F, *, params: Any = None) -> F: ...
+    @overload
+    def on_notification(self, method: str, handler: None = None, *, params: Any = None) -> Callable[[F], F]: ...
+    def on_notification(self, method: str, handler: Any = None, *, params: Any = None) -> Any:
+        """Call a function with the params of every notification of this method, such as one of an extension.
+
+        They are a dict; with `params=T` a value of that type. The handler may be `async`, and is then called again once
+        it is done: if a thousand wait, or 16 MiB, the oldest are dropped. It may be added at any time, also before
+        `connect()`. Without a handler it is a decorator: `@client.on_notification("notifications/notes/changed")`.
+        """
+        if handler is None:
+            return partial(self.on_notification, method, params=params)
+        self._handlers.add(method, handler, params)
+        return handler
+
+    # --- changes ---
 
     def _member_changed(self, label: str, member: Client, notification: str | None, uri: str | None) -> None:
         """Take note of a change that one of several servers announced."""
@@ -771,34 +904,7 @@ class Client(Extending):
                 self._cache.clear()
             else:
                 self._cache.changed(notification, uri)
-        connection = self._connector.connection
-        if connection is None or not connection.tools.listed:
-            return
-        # R7: list the tools again. Forget the outdated definitions until then.
-        if notification == "notifications/tools/list_changed":
-            connection.tools.forget()
-        elif notification is None:
-            connection.tools.current = False
-        else:
-            return
-        if self._outdated is not connection:
-            self._outdated = connection
-            connection.callbacks.start(self._refresh(connection))
-
-    async def _refresh(self, connection: ClientConnection) -> None:
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        if self._outdated is not connection or connection is not self._connector.connection or connection.ended:
-            return
-        await self._list_quietly(None)
-
-    def _subscription(self, wanted: t.SubscriptionFilter) -> Subscription:
-        if not self._members or not wanted.extra:
-            return super()._subscription(wanted)
-        # Imported here because few clients have several servers.
-        from toolwire.client.several import joint_subscription
-
-        return joint_subscription(self._connector, self._members, wanted, self._timeout)
+        self._tools.note_change(notification)
 
     # --- skills ---
 
@@ -810,7 +916,8 @@ class Client(Extending):
             from toolwire.client.skills import Skills
 
             members = self._members or {self._target.label: self}
-            self._skills = Skills({name: member._own_skills(name) for name, member in members.items()})
+            self._origins.update({name: member._own_skills(name) for name, member in members.items()})
+            self._skills = Skills(self._origins)
         return self._skills
 
     def _own_skills(self, label: str) -> OriginSkills:
@@ -832,35 +939,13 @@ class Client(Extending):
                 self,
                 members,
                 self._target,
-                self._clock,
-                self._definition,
-                self._definitions,
-                self._call_for_view,
+                self._sender.start_clock,
+                self._tools.find_definition,
+                self._tools.find_definitions,
+                self._tools.call_for_view,
                 self._read_for_view,
             )
         return self._apps
-
-    async def _call_for_view(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        meta: Mapping[str, Any] | None,
-        timeout: float | None,
-        clock: CallClock,
-        check: Check,
-    ) -> ToolResult:
-        """Make a call of a view, if the check of the view and all checks of this client pass."""
-
-        async def make(arguments: Mapping[str, Any] | None, clock: CallClock) -> ToolResult:
-            result: ToolResult = await self._call_tool(name, arguments, None, timeout, None, meta, None, clock)
-            return result
-
-        if self._safety is None:
-            await check()
-            return await make(arguments, clock)
-        find = partial(self._checked_definition, clock=clock)
-        called: ToolResult = await self._safety.call(name, arguments, clock, find, make, via="app", check=check)
-        return called
 
     async def _read_for_view(
         self, server: str, uri: str, make: Callable[[], Awaitable[list[t.ResourceContents]]]
@@ -873,7 +958,7 @@ class Client(Extending):
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
         """Set the lowest level of the log messages that the server sends."""
         t.severity(level)
-        clock = self._clock(timeout)
+        clock = self._sender.start_clock(timeout)
         connection = await self._connector.usable(clock)
         if connection.modern:
             if not _logs(connection):
@@ -881,7 +966,7 @@ class Client(Extending):
             connection.set_log_level(level)
         else:
             params = t.SetLevelRequestParams(level=level)
-            await self._ask("logging/setLevel", params, _read_empty, clock=clock)
+            await self._sender.ask("logging/setLevel", params, _read_empty, clock=clock)
         self._level = level
 
     async def set_roots(self, roots: Roots) -> None:
@@ -889,7 +974,7 @@ class Client(Extending):
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
         self._answers.roots = as_roots(roots)
-        for member in self._members.values():
+        for member in tuple(self._members.values()):
             await member.set_roots(roots)
         connection = self._connector.connection
         if connection is not None and not connection.modern:
@@ -901,9 +986,13 @@ class Client(Extending):
         return f"<Client of {self._target.label}, {state}>"
 
 
-def _runs_tasks(connection: ClientConnection) -> bool:
-    core = supports(connection.revision, "core_tasks")
-    return core and t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call")
+class _Group(NamedTuple):
+    """The parts with which a client of several servers adds one."""
+
+    target: SeveralTarget
+    read_target: Callable[[str, TargetLike], Target]
+    make_member: Callable[[Target], Client]
+    make_connection: Callable[..., ClientConnection]
 
 
 def _logs(connection: ClientConnection) -> bool:
@@ -918,5 +1007,5 @@ def _unknown_options(tool: str, unknown: Mapping[str, Any]) -> TypeError:
     )
 
 
-# The options of a client that declare its capabilities.
-_OPTIONS: Final = {"elicitation": "elicit", "sampling": "sample", "roots": "roots"}
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else encode_arguments(value).decode()

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.callbacks import Callbacks
 from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import agree
 from toolwire.client.notifications import NotificationHandlers, extension_row
-from toolwire.client.repeated_rounds import send_round
+from toolwire.client.repeated_rounds import run_rounds, send_round
 from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
@@ -39,12 +39,11 @@ from toolwire.protocol.lifecycle.negotiation import Agreement, negotiate
 from toolwire.protocol.methods import METHODS, Method, methods
 from toolwire.protocol.open_codec import with_unknown
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import MODERN, is_modern
-from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
+from toolwire.protocol.revisions import is_modern
+from toolwire.protocol.rounds import check_kind, retry_params
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.surrogates import refusing_surrogates
 from toolwire.protocol.tasks import related_meta
-from toolwire.util.backoff import find_pause
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -61,9 +60,6 @@ CEILING_SECONDS: Final = 600.0
 MAX_QUESTIONS: Final = 100
 #: How long the answer to a ping may take.
 CHECK_SECONDS: Final = 10.0
-# The pause before the next round, where the server asks no question. It doubles each round.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], Any]
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
@@ -91,13 +87,6 @@ class ChangeListener(Protocol):
     def end(self, error: BaseException | None) -> None: ...
 
 
-class _ResultKind(Struct):
-    """The kind of a result. One that does not name its kind is complete (RPC-8)."""
-
-    result_type: str = msgspec.field(default="complete", name="resultType")
-
-
-_decode_kind = msgspec.json.Decoder(_ResultKind).decode
 _CHANGES: Final = frozenset({*LIST_CHANGED.values(), UPDATED})
 # The methods of all revisions.
 _KNOWN: Final = frozenset(row.name for row in METHODS)
@@ -223,6 +212,12 @@ class ClientConnection:
             task.cancel()
         await asyncio.wait(running)
 
+    async def close_stale(self, error: TransportError) -> None:
+        """Close the connection to a server that no longer answers; those who listen on it see the error."""
+        for stream in list(self.streams.values()):
+            stream.end(error)
+        await self.close()
+
     async def retire(self) -> None:
         """Close the connection when the requests in flight have ended."""
         await self.session.finished()
@@ -239,12 +234,12 @@ class ClientConnection:
         why = await self.link.last_words()
         return OutcomeUnknown(f"{why}; {error}") if isinstance(error, OutcomeUnknown) else Unreachable(why)
 
-    async def check(self) -> None:
+    async def check(self, seconds: float = CHECK_SECONDS) -> None:
         """Ask the server for a sign of life. Raise what any request would raise."""
         if self.modern:
-            sign = self.session.request("server/discover", t.RequestParams(meta=self.meta), CHECK_SECONDS)
+            sign = self.session.request("server/discover", t.RequestParams(meta=self.meta), seconds)
         else:
-            sign = self.session.request("ping", t.RequestParams(), CHECK_SECONDS)
+            sign = self.session.request("ping", t.RequestParams(), seconds)
         await self._told("a ping", sign)
 
     def require(self, method: str) -> None:
@@ -255,6 +250,14 @@ class ClientConnection:
         if row is None or row.capability is None:
             raise NotSupported(f"{method} does not exist on {self.revision}, which the server speaks")
         raise NotSupported(f"The server did not declare the capability {row.capability!r}, which {method} needs")
+
+    async def learn_capabilities(self, timeout: float | None) -> None:
+        """Ask a server of 2026-07-28 again what it can do, after that has changed."""
+        raw = await self.send("server/discover", t.RequestParams(meta=self.meta), timeout=timeout)
+        found = t.decode(t.DiscoverResult, raw)
+        self.agreement.capabilities = found.capabilities
+        self.agreement.instructions = found.instructions
+        self.callable = self._callable()
 
     # --- requests ---
 
@@ -280,20 +283,12 @@ class ClientConnection:
 
         `clock` is the time limit of the call that the request belongs to.
         """
-        round = 0
         is_repeated = False
         while True:
             try:
-                if round:
-                    raw = await send_round(
-                        partial(self._attempt, method, params, clock, on_progress, meta, headers), clock
-                    )
-                else:
-                    raw = await self._attempt(method, params, clock, on_progress, meta, headers)
-            except TransportError as error:
-                raise await self.lost(error) from None
-            except Timeout as error:
-                raise _naming(params, error if clock.is_first else clock.make_timeout(method)) from None
+                raw = await self._attempt(method, params, clock, on_progress, meta, headers)
+            except (TransportError, Timeout) as error:
+                raise await self._explain(error, method, params, clock) from None
             except ProtocolError as error:
                 if is_repeated:
                     raise
@@ -308,11 +303,45 @@ class ClientConnection:
                 if result.result_type == "complete" or not self.modern:
                     return result
             except (msgspec.DecodeError, RecursionError, ValueError) as error:
-                if not self.modern or _kind(method, raw) == "complete":
+                if not self.modern or check_kind(method, raw) == "complete":
                     raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
-            # MRTR-16: state and answers exist in this frame only.
-            params = await self._next_round(method, params, raw, round, clock)
-            round += 1
+            break
+        return await self._run_rounds(method, params, decode, raw, clock, on_progress, meta, headers)
+
+    async def _run_rounds(
+        self,
+        method: str,
+        params: t.RequestParams,
+        decode: Decode[R],
+        raw: Raw,
+        clock: CallClock,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+    ) -> R:
+        """Answer the questions in `raw`, and return the result that the request ends with."""
+
+        async def send(result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Raw:
+            asked = retry_params(cast("t.RoundRequestParams", params), result, answers)
+            try:
+                answer = await send_round(
+                    partial(self._attempt, method, asked, clock, on_progress, meta, headers), clock
+                )
+            except (TransportError, Timeout) as error:
+                raise await self._explain(error, method, params, clock) from None
+            if answer is None:
+                raise cancelled(method)
+            return answer
+
+        return await run_rounds(method, raw, clock, self.answer_all, send, partial(_read_complete, method, decode))
+
+    async def _explain(
+        self, error: TransportError | Timeout, method: str, params: t.RequestParams, clock: CallClock
+    ) -> TransportError | Timeout:
+        """Return the error of a request with what is known about its cause."""
+        if isinstance(error, TransportError):
+            return await self.lost(error)
+        return _naming(params, error if clock.is_first else clock.make_timeout(method))
 
     def send(self, method: str, params: t.RequestParams, *, timeout: float | None) -> Coroutine[Any, Any, Raw]:
         """Send one request as it is, and return the result as it came."""
@@ -406,23 +435,7 @@ class ClientConnection:
             return False  # An entry without a usable URL, or the client asks nobody to open one.
         return True
 
-    # --- rounds (2026-07-28 basic/patterns/mrtr) ---
-
-    async def _next_round(
-        self, method: str, params: t.RequestParams, raw: Raw, round: int, clock: CallClock
-    ) -> t.RequestParams:
-        """Return the same request with the answers to the server's questions."""
-        _kind(method, raw)  # Raises for one that the method does not have.
-        if round == MAX_ROUNDS:
-            raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
-        questions = _questions(method, raw)
-        if questions.input_requests:
-            with clock.leave_out():
-                answers = await self.answer_all(questions.input_requests)
-        else:
-            answers = {}
-            await clock.sleep(find_round_pause(round))
-        return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
+    # --- questions ---
 
     async def answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
         """MRTR-12: obtain all answers together, before the next round."""
@@ -585,37 +598,15 @@ def _for_task(answer: t.Wire, asked: t.RequestMeta | UnsetType) -> t.Wire:
     return answer
 
 
-def result_kind(raw: Raw) -> str:
-    """Return the kind of a result. Raise `msgspec.DecodeError` for what is no object."""
-    return _decode_kind(raw).result_type
-
-
-def _kind(method: str, raw: Raw) -> str:
+def _read_complete(method: str, decode: Decode[R], raw: Raw) -> R | None:
+    """Return the result of a round; None where the server asks for more."""
     try:
-        kind = result_kind(raw)
-    except msgspec.DecodeError:
-        kind = ""
-    row = methods(MODERN).get(method)
-    # MRTR-1: the protocol says which of its methods have rounds. An extension says it for its own.
-    if kind == "complete" or (kind == "input_required" and (row is None or row.rounds)):
-        return kind
-    # RPC-7: a response of an unknown kind, or of a kind that this method does not have, is invalid.
-    raise InvalidResponse(f"The server answered {method} with the result type {kind[:50]!r}")
-
-
-def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
-    try:
-        questions = t.decode(t.InputRequiredResult, raw)
+        result = decode(raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise InvalidResponse(f"The server's questions in {method} cannot be read: {error}") from None
-    if questions.input_requests is UNSET and questions.request_state is UNSET:
-        raise InvalidResponse(f"The server wants more for {method} and does not say what")  # MRTR-2
-    return questions
-
-
-def find_round_pause(round: int) -> float:
-    """Return the pause before the next round, where the server asks no question."""
-    return find_pause(round, _FIRST_PAUSE, _LONGEST_PAUSE)
+        if check_kind(method, raw) == "complete":
+            raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
+        return None
+    return result if result.result_type == "complete" else None
 
 
 async def _together(work: Mapping[str, Coroutine[Any, Any, t.Wire]]) -> dict[str, t.Wire]:

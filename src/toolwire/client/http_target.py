@@ -87,6 +87,7 @@ class HttpTarget(Target):
         self._on_response = on_response
         self._limit = limit
         self._connections = CONNECTIONS
+        self._quotes = True
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
         self._verdicts = _verdicts if pool is None else Expiring[str, Verdict](_MAX_VERDICTS)
@@ -105,6 +106,12 @@ class HttpTarget(Target):
         signed = copy(self)
         signed._auth = auth
         return signed
+
+    def without_quotes(self) -> HttpTarget:
+        """Return the same place, whose errors say nothing that the server said."""
+        quiet = copy(self)
+        quiet._quotes = False
+        return quiet
 
     def with_places(self, calls: int) -> HttpTarget:
         """Return the same place, with connections for so many calls at once."""
@@ -144,6 +151,7 @@ class HttpTarget(Target):
             tap=self._tap,
             on_response=self._on_response,
             limit=self._limit,
+            quotes=self._quotes,
         )
         owned = None if self._pool is not None else pool
         if self.verdict != "sse":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.client.connection import ClientConnection
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.reconnect import Connector, pause_after
+from toolwire.client.requests import encode_arguments
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import FrozenParams
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError, Unreachable
@@ -39,6 +40,8 @@ _KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] =
     "notifications/resources/updated": "resource",
 }
 _LISTS: Final[tuple[Literal["tools", "prompts", "resources"], ...]] = ("tools", "prompts", "resources")
+# Tasks are an extension, whose member the type knows.
+_FILTERS: Final = frozenset(t.SubscriptionFilter.__struct_encode_fields__) - {"taskIds"}
 _CAPABILITIES: Final = {
     "tools": "tools.listChanged",
     "prompts": "prompts.listChanged",
@@ -396,3 +399,38 @@ async def unsubscribe(connection: ClientConnection, uri: str, timeout: float | N
         return
     connection.subscribed.pop(uri, None)
     await connection.send("resources/unsubscribe", t.UnsubscribeRequestParams(uri=uri), timeout=timeout)
+
+
+def make_filter(
+    tools: bool,
+    prompts: bool,
+    resources_list: bool,
+    resources: Sequence[str],
+    extensions: Mapping[str, Any] | None,
+) -> t.SubscriptionFilter:
+    """Return what a program wants to listen for. Raise for nothing, and for what it cannot ask for."""
+    if isinstance(resources, str):
+        raise TypeError("resources= is a list of URIs")
+    if not (tools or prompts or resources_list or resources or extensions):
+        raise ValueError(
+            "listen() needs something to listen for: tools=, prompts=, resources_list=, resources= or extensions="
+        )
+    wanted = t.SubscriptionFilter(
+        tools_list_changed=tools or UNSET,
+        prompts_list_changed=prompts or UNSET,
+        resources_list_changed=resources_list or UNSET,
+        resource_subscriptions=list(resources) or UNSET,
+    )
+    filters = _plain_members(extensions or {})
+    wanted.task_ids = filters.pop("taskIds", UNSET)
+    wanted.extra.update(filters)
+    return wanted
+
+
+def _plain_members(extensions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members as plain JSON. Raise `ValueError` for one that the protocol has."""
+    taken = [name for name in extensions if name in _FILTERS]
+    if taken:
+        raise ValueError(f"{taken[0]} belongs to the protocol, not to an extension: listen() has an argument for it")
+    filters: dict[str, Any] = msgspec.json.decode(encode_arguments(dict(extensions)))
+    return filters

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.errors import InvalidResponse
-from toolwire.client.requests import Read, Requests, reader
+from toolwire.client.requests import Read, RequestSender, reader
+from toolwire.client.tools import one_of_each, with_valid_headers
 from toolwire.protocol import types as t
 
 log: logging.Logger = logging.getLogger("toolwire.client")
@@ -27,53 +28,39 @@ read_templates: Read[t.ListResourceTemplatesResult] = reader(t.ListResourceTempl
 read_prompts: Read[t.ListPromptsResult] = reader(t.ListPromptsResult)
 
 
+class TaskPage(t.Result, kw_only=True):
+    """One page of `tasks/list` (2025-11-25)."""
+
+    tasks: list[t.Task]
+    next_cursor: str | UnsetType | None = UNSET
+
+
 #: How the pages of each list are read, and the entries of a page.
 _LISTS: Final[dict[str, tuple[Read[Any], Callable[[Any], list[Any]]]]] = {
     "tools/list": (read_tools, lambda page: page.tools),
     "resources/list": (read_resources, lambda page: page.resources),
     "resources/templates/list": (read_templates, lambda page: page.resource_templates),
     "prompts/list": (read_prompts, lambda page: page.prompts),
+    "tasks/list": (reader(TaskPage), lambda page: page.tasks),
 }
 
 
-class Lists(Requests):
-    """The part of a client that lists."""
+class Lists:
+    """Reads the lists of a server, whole or page by page."""
 
-    async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
-        return await self._all("resources/list", timeout)
+    def __init__(self, sender: RequestSender) -> None:
+        self._sender = sender
 
-    async def list_resources_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListResourcesResult:
-        return await self._ask("resources/list", _page(cursor), read_resources, timeout=timeout)
-
-    async def list_resource_templates(self, *, timeout: float | None = None) -> list[t.ResourceTemplate]:
-        return await self._all("resources/templates/list", timeout)
-
-    async def list_resource_templates_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListResourceTemplatesResult:
-        return await self._ask("resources/templates/list", _page(cursor), read_templates, timeout=timeout)
-
-    async def list_prompts(self, *, timeout: float | None = None) -> list[t.Prompt]:
-        return await self._all("prompts/list", timeout)
-
-    async def list_prompts_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListPromptsResult:
-        return await self._ask("prompts/list", _page(cursor), read_prompts, timeout=timeout)
-
-    async def _all_tools(self, timeout: float | None) -> list[t.Tool]:
-        return await self._all("tools/list", timeout)
-
-    async def _tools_page(self, cursor: str | None, timeout: float | None) -> t.ListToolsResult:
-        return await self._ask("tools/list", _page(cursor), read_tools, timeout=timeout)
-
-    async def _all(self, method: str, timeout: float | None) -> list[Any]:
+    async def read(self, method: str, timeout: float | None) -> list[Any]:
+        """Return all entries of a list."""
         read, entries = _LISTS[method]
-        return [entry async for page in self._pages(method, read, timeout, entries) for entry in entries(page)]
+        return [entry async for page in self.pages(method, read, timeout, entries) for entry in entries(page)]
 
-    async def _pages(
+    async def read_page(self, method: str, cursor: str | None, timeout: float | None) -> Any:
+        """Return one page of a list as the server has it."""
+        return await self._sender.ask(method, _page(cursor), _LISTS[method][0], timeout=timeout)
+
+    async def pages(
         self,
         method: str,
         read: Read[R],
@@ -87,9 +74,9 @@ class Lists(Requests):
         """
         bounds = ListBounds(method) if bounds is None else bounds
         cursor: str | None = None
-        clock = self._clock(timeout)
+        clock = self._sender.start_clock(timeout)
         while True:
-            page = await self._ask(method, _page(cursor), bounds.measuring(read), clock=clock)
+            page = await self._sender.ask(method, _page(cursor), bounds.measuring(read), clock=clock)
             bounds.count(len(entries(page)))
             yield page
             cursor = _next_cursor(page)
@@ -99,27 +86,38 @@ class Lists(Requests):
                 log.warning("the server repeated a cursor; the listing ends here")
                 return
 
-    def _clean_page(self, page: R) -> R:
-        """Return a page without the entries that this client cannot use."""
+    def remove_unusable(self, page: R) -> R:
+        """Take the tools out of a page that this client cannot call."""
+        if isinstance(page, t.ListToolsResult):
+            page.tools = one_of_each(page.tools)
+            if self._sender.connector.current().repeats_arguments:
+                page.tools = with_valid_headers(page.tools)
         return page
 
 
-async def follow_pages(client: Lists, bounds: ListBounds) -> AsyncIterator[tuple[list[Any], Any]]:
+class Listing(Protocol):
+    """A client that lists."""
+
+    @property
+    def _lists(self) -> Lists: ...
+
+
+async def follow_pages(client: Listing, bounds: ListBounds) -> AsyncIterator[tuple[list[Any], Any]]:
     """Yield the entries and the `_meta` of every page of a list, within the client's time limit."""
     read, entries = _LISTS[bounds.method]
-    async for page in client._pages(bounds.method, read, None, entries, bounds):
-        usable = client._clean_page(page)
+    async for page in client._lists.pages(bounds.method, read, None, entries, bounds):
+        usable = client._lists.remove_unusable(page)
         yield entries(usable), usable.meta
 
 
-async def follow_raw_pages(client: Lists, bounds: ListBounds, member: str) -> AsyncIterator[list[Any]]:
+async def follow_raw_pages(client: Listing, bounds: ListBounds, member: str) -> AsyncIterator[list[Any]]:
     """Yield the entries of every page of a list as the server sent them, broken ones too."""
 
     def entries(page: _AnyPage) -> list[Any]:
         found = page.extra.get(member)
         return found if isinstance(found, list) else []
 
-    async for page in client._pages(bounds.method, _read_any, None, entries, bounds):
+    async for page in client._lists.pages(bounds.method, _read_any, None, entries, bounds):
         yield entries(page)
 
 

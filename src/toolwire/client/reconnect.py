@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
+from toolwire.base_errors import UnsendableRequest
 from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
@@ -412,7 +413,7 @@ def may_repeat(
 
 def is_passing(error: Unreachable) -> bool:
     """Say whether a server that was not reached may be reached a moment later: it is down, or busy (429, 503)."""
-    return error.status is None or error.status in (429, 503)
+    return not isinstance(error, UnsendableRequest) and (error.status is None or error.status in (429, 503))
 
 
 def pause_after(error: TransportError, pause: float) -> float:

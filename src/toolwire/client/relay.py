@@ -25,6 +25,7 @@ from toolwire.client.reconnect import Opener
 from toolwire.client.target import Target
 from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -76,6 +77,10 @@ _ANY_QUESTION: Final[dict[str, Any]] = {"elicitation": {}, "sampling": {}, "root
 
 # These notifications belong to a call, or to the client behind the connection. The connection handles all others.
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+
+
+#: The notifications of these are known by their names.
+_KNOWN_EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION, t.SKILLS_EXTENSION, UI_EXTENSION})
 
 
 class Resumption(Struct, array_like=True):
@@ -550,7 +555,11 @@ class RelayConnection(ClientConnection):
             await call.on_close(retry_ms)
 
     def _extended(self, notice: Notice) -> None:
-        """Hand on a notification that an extension of the server has."""
+        """Hand on a notification that an extension of the server has. A server without one has no such methods."""
+        agreement = getattr(self, "agreement", None)  # A server may send before the handshake has ended.
+        declared = None if agreement is None else agreement.capabilities.get("extensions")
+        if not isinstance(declared, dict) or _KNOWN_EXTENSIONS.issuperset(declared):
+            return
         call = self.concerned(notice.about, lambda call: call.on_extension)
         receive = self.on_notice if call is None else call.on_extension
         if receive is None:

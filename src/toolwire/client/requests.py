@@ -45,9 +45,6 @@ def reader(type_: type[R]) -> Read[R]:
     return partial(t.decode, type_)
 
 
-_read_discover = reader(t.DiscoverResult)
-_read_empty = reader(t.EmptyResult)
-
 Arguments: TypeAlias = Mapping[str, Any] | None
 
 
@@ -79,23 +76,31 @@ async def wait_out(error: TransportError, clock: CallClock | None = None) -> Non
     await asyncio.sleep(pause)
 
 
-class Requests:
-    """The part of a client that sends requests."""
+class RequestSender:
+    """Sends the requests of a client: cached where the server allows it, repeated where that is safe."""
 
-    _target: Target
-    _connector: Connector
-    _cache: CacheView | None
-    _timeout: float | None
-    _on_progress: OnProgress | None
+    def __init__(
+        self,
+        target: Target,
+        connector: Connector,
+        cache: CacheView | None,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._target = target
+        self.connector = connector
+        self.cache = cache
+        self.timeout = timeout
+        self.on_progress = on_progress
 
-    def _clock(self, timeout: float | None) -> CallClock:
+    def start_clock(self, timeout: float | None) -> CallClock:
         """Start the time limit of a call: `timeout`, or that of the client."""
-        connection = self._connector.connection
+        connection = self.connector.connection
         # Every connection of a client has the same clock.
-        source = self._connector.call_time if connection is None else connection.session.deadlines.call_time
-        return CallClock(self._timeout if timeout is None else timeout, source, ceiling=CEILING_SECONDS)
+        source = self.connector.call_time if connection is None else connection.session.deadlines.call_time
+        return CallClock(self.timeout if timeout is None else timeout, source, ceiling=CEILING_SECONDS)
 
-    async def _ask(
+    async def ask(
         self,
         method: str,
         params: t.RequestParams,
@@ -117,21 +122,21 @@ class Requests:
         if meta is not None:
             check_trace(meta)
         if clock is None:
-            clock = self._clock(timeout)
-        connection = self._connector.connection
+            clock = self.start_clock(timeout)
+        connection = self.connector.connection
         if connection is None or connection.ended:
-            connection = await self._connector.usable(clock)
+            connection = await self.connector.usable(clock)
         if method not in connection.callable and not unasked:
             connection.require(method)
         if headers is not None:
             connection.link.require_headers()
-        cache = self._cache
+        cache = self.cache
         if cache is not None and method in CACHEABLE and headers is None and meta is None:
             kept = cache.get(method, params)
             if kept is not None:
                 return decode(kept)
             decode = cache.keeping(method, params, decode)
-        report = on_progress or self._on_progress
+        report = on_progress or self.on_progress
         try:
             return await connection.ask(method, params, decode, clock, report, meta, headers)
         except ProtocolError as error:
@@ -142,16 +147,7 @@ class Requests:
             if not (self._target.restartable and may_repeat(error, connection, method, params, repeatable)):
                 raise
             await wait_out(error, clock)
-        connection = await self._connector.recovered(clock)
+        connection = await self.connector.recovered(clock)
         if not unasked:
             connection.require(method)
         return await connection.ask(method, params, decode, clock, report, meta, headers)
-
-    async def ping(self, *, timeout: float | None = None) -> None:
-        """Ask the server for a sign of life, by `server/discover` where `ping` no longer exists."""
-        clock = self._clock(timeout)
-        connection = await self._connector.usable(clock)
-        if connection.modern:
-            await self._ask("server/discover", t.RequestParams(), _read_discover, clock=clock)
-        else:
-            await self._ask("ping", t.RequestParams(), _read_empty, clock=clock)

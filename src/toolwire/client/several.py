@@ -22,7 +22,7 @@ from toolwire.client.listen import Change, Subscription
 from toolwire.client.middleware import Around, AroundConnection, ClientContext, ClientMiddleware, around
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
-from toolwire.client.repeated_rounds import send_round
+from toolwire.client.repeated_rounds import run_rounds, send_round
 from toolwire.client.requests import encode_arguments
 from toolwire.client.target import START_SECONDS, Link, Target
 from toolwire.client.targets import InProcessServer
@@ -34,6 +34,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.rounds import result_kind, retry_params
 from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
@@ -60,6 +61,12 @@ class OwnGateway(InProcessServer, Protocol):
 
     async def reached(self) -> None: ...
 
+    def add_member(self, name: str, target: Target, connector: Connector) -> None: ...
+
+    async def joined(self, name: str) -> None: ...
+
+    async def remove_member(self, name: str, connector: Connector) -> None: ...
+
     def told(self, server: str, method: str | None) -> None: ...
 
     def origin(self, tool: str) -> tuple[str, t.Tool] | None: ...
@@ -74,11 +81,14 @@ class SeveralTarget(Target):
 
     def __init__(self, targets: Mapping[str, Target], timeout: float | None) -> None:
         """`targets` are the servers by the name that stands before the names of their tools."""
-        self.label: str = f"the servers {', '.join(targets)}"
         self._targets = dict(targets)
+        self._name()
         self._patience = START_SECONDS if timeout is None else timeout
         self._gateway: OwnGateway | None = None
         self._session: Session | None = None
+
+    def _name(self) -> None:
+        self.label: str = f"the servers {', '.join(self._targets)}"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -89,6 +99,18 @@ class SeveralTarget(Target):
         """Send everything on these connections, by the name of the server."""
         members = {name: (target, connectors[name]) for name, target in self._targets.items()}
         self._gateway = load_part("client.gateway")(members, self._patience)
+
+    def add(self, name: str, target: Target, connector: Connector) -> None:
+        """Add a server, and the connection to send its requests on."""
+        self.gateway.add_member(name, target, connector)
+        self._targets[name] = target
+        self._name()
+
+    async def remove(self, name: str, connector: Connector) -> None:
+        """Take a server away, and close the connection to it: calls in flight end with an error."""
+        del self._targets[name]
+        self._name()
+        await self.gateway.remove_member(name, connector)
 
     @property
     def gateway(self) -> OwnGateway:
@@ -261,13 +283,15 @@ class MemberConnection(RelayConnection):
         raw = await super().relay(identifier, method, params, call, clock.limit(method), headers)
         if not self.modern or b'"input_required"' not in bytes(raw):
             return raw
-        round = 0
-        while _kind(method, raw) == "input_required":
+        if _read_final(method, raw) is not None:
+            return raw
+
+        async def send(result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Raw:
             # MRTR-13, MRTR-14: the same request with the answers and the state.
-            asked = await self._next_round(method, t.RoundRequestParams(), raw, round, clock)
-            raw = await send_round(partial(self._send_round, method, params, asked, call, clock, headers), clock)
-            round += 1
-        return raw
+            asked = retry_params(t.RoundRequestParams(), result, answers)
+            return await send_round(partial(self._send_round, method, params, asked, call, clock, headers), clock)
+
+        return await run_rounds(method, raw, clock, self.answer_all, send, partial(_read_final, method))
 
     def _send_round(
         self,
@@ -292,15 +316,12 @@ class MemberConnection(RelayConnection):
         ClientConnection.notified(self, notice, session)
 
 
-def _kind(method: str, raw: Raw) -> str:
+def _read_final(method: str, raw: Raw) -> Raw | None:
+    """Return a result of any kind that ends the rounds; None where the server asks for more."""
     try:
-        return msgspec.json.decode(raw, type=_ResultKind).result_type
+        return None if result_kind(raw) == "input_required" else raw
     except msgspec.DecodeError as error:
         raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
-
-
-class _ResultKind(msgspec.Struct):
-    result_type: str = msgspec.field(default="complete", name="resultType")
 
 
 def _again(params: Raw | Mapping[str, Any], asked: Any, identifier: RequestId) -> dict[str, Any]:

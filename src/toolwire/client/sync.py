@@ -71,6 +71,8 @@ class Client:
         self._make = partial(AsyncClient, target, **options)
         self._client = self._make()
         self._listeners: list[tuple[str, OnNotification, Any]] = []
+        # What adds and removes servers once more, in a client that takes the place of this one.
+        self._server_changes: list[Callable[[AsyncClient], Coroutine[Any, Any, None]]] = []
         self._home: _Home | None = None
         self._lock = threading.Lock()
 
@@ -81,16 +83,19 @@ class Client:
         return cls(check_url(url), **options)
 
     def connect(self) -> Self:
+        is_new = False
         with self._lock:
             if self._home is not None and self._home.is_gone:
                 # Nothing of it can be used any more, not even to close it.
-                self._home, self._client = None, self._make()
+                self._home, self._client, is_new = None, self._make(), True
                 for method, handler, params in self._listeners:
                     self._client.on_notification(method, handler, params=params)
             if self._home is None:
                 self._home = _home_for(self._client)
             home = self._home
         try:
+            for change in self._server_changes if is_new else ():
+                home.wait(change(self._client))
             home.wait(self._client.connect())
         except BaseException as error:
             self._move_out()
@@ -170,8 +175,21 @@ class Client:
     list_prompts_page: Final = _blocking(AsyncClient.list_prompts_page)
     get_prompt: Final = _blocking(AsyncClient.get_prompt)
     complete: Final = _blocking(AsyncClient.complete)
+    list_tasks: Final = _blocking(AsyncClient.list_tasks)
     set_level: Final = _blocking(AsyncClient.set_level)
     set_roots: Final = _blocking(AsyncClient.set_roots)
+
+    def add_server(self, name: str, target: TargetLike) -> None:
+        """Add a server to a client of several, as `Client.add_server` does."""
+        self._change_servers(lambda client: client.add_server(name, target))
+
+    def remove_server(self, name: str) -> None:
+        """Take a server out of a client of several, as `Client.remove_server` does."""
+        self._change_servers(lambda client: client.remove_server(name))
+
+    def _change_servers(self, change: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
+        self._wait(change(self._client))
+        self._server_changes.append(change)
 
     @overload
     def request(

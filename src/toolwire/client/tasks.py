@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -18,8 +18,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.client.connection import ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
-from toolwire.client.reconnect import Connector
 from toolwire.client.repeated_rounds import send_round
+from toolwire.client.requests import RequestSender
 from toolwire.client.tools import decode_result, decode_typed
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -36,6 +36,7 @@ from toolwire.protocol.tasks import PROGRESS_KEY, TERMINAL
 from toolwire.util.backoff import FIRST_SECONDS
 from toolwire.wire.deadlines import CallClock
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 # Seconds between two polls of a task: by default, at least, and at most.
@@ -88,30 +89,14 @@ class WaitOptions(TypedDict, total=False):
 
 
 class Caller(Protocol):
-    """The part of a client that a handle needs."""
+    """The calls of tools of a client, as a handle needs them."""
 
-    _timeout: float | None
-    _connector: Connector
+    @property
+    def sender(self) -> RequestSender: ...
 
-    def _clock(self, timeout: float | None) -> CallClock: ...
+    async def learn_tools(self, clock: CallClock) -> None: ...
 
-    async def _usable(self, clock: CallClock | None = None) -> ClientConnection: ...
-
-    async def _ask(
-        self,
-        method: str,
-        params: t.RequestParams,
-        decode: Callable[[Raw], Any],
-        *,
-        timeout: float | None = None,
-        clock: CallClock | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Any: ...
-
-    async def _learn_tools(self, clock: CallClock) -> None: ...
-
-    def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any: ...
+    def make_value(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any: ...
 
 
 class TaskHandle:
@@ -120,7 +105,8 @@ class TaskHandle:
     def __init__(self, client: Caller, identifier: str, tool: str | None = None) -> None:
         self.id = identifier
         self.tool = tool
-        self._client = client
+        self._calls = client
+        self._sender = client.sender
         self._answered: set[str] = set()
         self._inline: Raw | None = None
         self._stop_reports: Callable[[], None] | None = None
@@ -132,8 +118,8 @@ class TaskHandle:
         """Ask for the state of the task now."""
         if self._inline is not None:
             return TaskState(self.id, "completed", None, "", "", None, 0.0, result=self._inline)
-        clock = self._client._clock(timeout)
-        connection = await self._client._usable(clock)
+        clock = self._sender.start_clock(timeout)
+        connection = await self._sender.connector.usable(clock)
         decode = _decode_detailed if connection.modern else _decode_core
         state: TaskState = await self._request("tasks/get", t.TaskRequestParams(task_id=self.id), decode, clock=clock)
         if state.over:
@@ -167,7 +153,8 @@ class TaskHandle:
         Raise what the call would have raised, `TaskCancelled` when it was cancelled, and `Timeout` when `timeout`
         seconds have passed. The task itself continues then.
         """
-        return await self._wait(self._client._clock(math.inf if timeout is None else timeout), on_progress, returns)
+        clock = self._sender.start_clock(math.inf if timeout is None else timeout)
+        return await self._wait(clock, on_progress, returns)
 
     async def _wait(self, clock: CallClock, on_progress: OnProgress | None, returns: Any) -> Any:
         """Return the result within the time limit of a call."""
@@ -181,8 +168,8 @@ class TaskHandle:
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise InvalidResponse(f"The result of the task is broken: {error}") from None
         if result.structured_content is not UNSET:
-            await self._client._learn_tools(clock)
-        return self._client._made(self.tool, result, returns)
+            await self._calls.learn_tools(clock)
+        return self._calls.make_value(self.tool, result, returns)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """Ask the server to stop the task. This does nothing for a task that is over."""
@@ -199,8 +186,8 @@ class TaskHandle:
 
     async def provide_input(self, answers: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Answer `TaskState.questions` by hand: with content, `Accept`, `Decline`, `Cancel` or a wire result."""
-        clock = self._client._clock(timeout)
-        connection = await self._client._usable(clock)
+        clock = self._sender.start_clock(timeout)
+        connection = await self._sender.connector.usable(clock)
         if not connection.modern:
             raise NotSupported("On 2025-11-25 questions come as requests while wait() runs, to the client's callbacks")
         responses = {key: Raw(msgspec.json.encode(_answer(answer))) for key, answer in answers.items()}
@@ -221,14 +208,14 @@ class TaskHandle:
             check_task_id(method, self.id, raw)
             return decode(raw)
 
-        return await self._client._ask(method, params, decode_own, **options)
+        return await self._sender.ask(method, params, decode_own, **options)
 
     # --- waiting ---
 
     async def _outcome(self, clock: CallClock, on_progress: OnProgress | None) -> Raw:
         if self._inline is not None:
             return self._inline
-        connection = await self._client._usable(clock)
+        connection = await self._sender.connector.usable(clock)
         if connection.modern:
             return await self._polled(clock, on_progress)
         while True:
@@ -246,17 +233,28 @@ class TaskHandle:
 
     async def _status(self, clock: CallClock) -> TaskState:
         """Ask for the state within the time limit of a call, and within that of a request."""
-        usual, left = self._client._timeout, clock.rest("tasks/get")
+        usual, left = self._sender.timeout, clock.rest("tasks/get")
         return await self.status(timeout=left if usual is None else min(usual, left))
 
     async def _fetched(self, clock: CallClock) -> Raw:
         """2025-11-25: wait for the result with one long request, during which the server asks its questions."""
         params = t.TaskRequestParams(task_id=self.id)
+        state: TaskState | None = None
+
+        async def look() -> TaskState:
+            nonlocal state
+            state = await self._status(clock)
+            return state
+
         try:
-            fetched = await send_round(lambda: self._request("tasks/result", params, _keep, clock=clock), clock)
+            fetched = await fetch_outcome(
+                lambda: send_round(lambda: self._request("tasks/result", params, _keep, clock=clock), clock),
+                look,
+                lambda seen: clock.sleep(seen.poll_interval),
+            )
             raw: Raw = fetched.raw
         except ProtocolError:
-            if (await self._status(clock)).status == "cancelled":
+            if state is not None and state.status == "cancelled":
                 raise TaskCancelled(f"The task {self.id} was cancelled") from None
             raise
         finally:
@@ -286,7 +284,7 @@ class TaskHandle:
         fresh = {key: question for key, question in questions.items() if key not in self._answered}
         if not fresh:
             return
-        connection = await self._client._usable(clock)
+        connection = await self._sender.connector.usable(clock)
         with clock.leave_out():
             responses = await connection.answer_all(fresh)
         params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
@@ -306,7 +304,7 @@ class TaskHandle:
         )
         if not report.rises(params):
             return False
-        (await self._client._usable()).callbacks.call(report, params)
+        (await self._sender.connector.usable()).callbacks.call(report, params)
         return True
 
     def _reported(self) -> None:
@@ -314,6 +312,41 @@ class TaskHandle:
         if self._stop_reports is not None:
             self._stop_reports()
             self._stop_reports = None
+
+
+class SeenTask(Protocol):
+    """The part of a task's state that a wait for its outcome needs."""
+
+    @property
+    def status(self) -> t.TaskStatus: ...
+
+
+S = TypeVar("S", bound=SeenTask)
+
+
+async def fetch_outcome(
+    fetch: Callable[[], Awaitable[R]], look: Callable[[], Awaitable[S]], pause: Callable[[S], Awaitable[None]]
+) -> R:
+    """Return the outcome of a task of 2025-11-25. `fetch` sends `tasks/result`, and `look` sends `tasks/get`.
+
+    2025-11-25 basic/utilities/tasks, result retrieval: the server has to wait for the end of the task. One that answers
+    with an error before the end is asked again after it.
+    """
+    while True:
+        try:
+            return await fetch()
+        except ProtocolError as error:
+            state = await look()
+            # It may have ended a moment ago. -32602 says that the request was wrong, or too early; other errors are
+            # those of the call.
+            is_early = state.status == "completed" or (state.status == "failed" and error.code == INVALID_PARAMS)
+            if not is_early and state.status != "working":
+                raise
+        while state.status == "working":
+            await pause(state)
+            state = await look()
+        if state.status in TERMINAL:
+            return await fetch()
 
 
 class Rising:
@@ -332,7 +365,7 @@ class Rising:
 
 
 async def start_task(
-    client: Caller,
+    calls: Caller,
     connection: ClientConnection,
     params: t.CallToolRequestParams,
     ttl: float | None,
@@ -353,14 +386,15 @@ async def start_task(
     elif not supports(connection.revision, "tasks_extension"):
         raise NotSupported(f"There are no tasks on {connection.revision}, which the server speaks")
     try:
-        started = await client._ask(
-            "tools/call", params, _decode_started, on_progress=on_progress, meta=meta, **options
+        decode: Callable[[Raw], Any] = _decode_started
+        started: _Started = await calls.sender.ask(
+            "tools/call", params, decode, on_progress=on_progress, meta=meta, **options
         )
     except BaseException:
         if stop is not None:
             stop()
         raise
-    handle = TaskHandle(client, started.id, params.name)
+    handle = TaskHandle(calls, started.id, params.name)
     handle._stop_reports = stop
     if not started.id:
         handle._inline = started.raw
@@ -386,7 +420,7 @@ async def drive(handle: TaskHandle, clock: CallClock, on_progress: OnProgress | 
     try:
         return await handle._wait(clock, on_progress, returns)
     except (Timeout, asyncio.CancelledError):
-        connection = handle._client._connector.connection
+        connection = handle._sender.connector.connection
         if connection is not None:
             # Beside the caller, who has waited long enough.
             connection.callbacks.start(_cancel_quietly(handle))
@@ -469,7 +503,11 @@ def _decode_nothing(raw: Raw) -> Any:
 
 
 def _decode_core(raw: Raw) -> TaskState:
-    task = msgspec.json.decode(raw, type=t.GetTaskResult)
+    return state_of(msgspec.json.decode(raw, type=t.GetTaskResult))
+
+
+def state_of(task: t.Task) -> TaskState:
+    """Return the state of a task of 2025-11-25."""
     return TaskState(**_common(task, task.ttl, task.poll_interval))
 
 

@@ -2,46 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Raw
 
 from toolwire._version import __version__
+from toolwire.client.requests import RequestSender
 from toolwire.extras import require
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.trace import trace_in
 
+R = TypeVar("R", bound=t.Result)
 
-def traced(ask: Any, provider: Any) -> Any:
-    """Return `ask` with a span around it; `provider` is a `TracerProvider`, or True for the one of the process."""
-    trace = require("opentelemetry.trace", extra="otel", what="Tracing")
-    inject = require("opentelemetry.propagate", extra="otel", what="Tracing").inject
-    tracer = trace.get_tracer("toolwire", __version__, tracer_provider=None if provider is True else provider)
 
-    async def asked(
-        method: str, params: t.RequestParams, *rest: Any, meta: Mapping[str, Any] | None = None, **options: Any
-    ) -> Any:
+class TracingSender(RequestSender):
+    """Sends the requests of a client, each in a span."""
+
+    def __init__(self, provider: Any, *arguments: Any) -> None:
+        """`provider` is a `TracerProvider`, or True for the one of the process."""
+        super().__init__(*arguments)
+        self._trace = require("opentelemetry.trace", extra="otel", what="Tracing")
+        self._inject = require("opentelemetry.propagate", extra="otel", what="Tracing").inject
+        self._tracer = self._trace.get_tracer(
+            "toolwire", __version__, tracer_provider=None if provider is True else provider
+        )
+
+    async def ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        decode: Callable[[Raw], R],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> R:
         name, attributes = _described(method, params)
-        with tracer.start_as_current_span(
+        with self._tracer.start_as_current_span(
             name,
-            kind=trace.SpanKind.CLIENT,
+            kind=self._trace.SpanKind.CLIENT,
             attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
             carried: dict[str, str] = {}
-            inject(carried)
+            self._inject(carried)
             try:
                 # SEP-414: only the W3C names, whatever else a propagator writes.
-                result = await ask(method, params, *rest, meta={**trace_in(carried), **(meta or {})}, **options)
+                whole = {**trace_in(carried), **(meta or {})}
+                result = await super().ask(method, params, decode, meta=whole, **options)
             except BaseException as error:
-                _failed(span, trace, str(error.code) if isinstance(error, ProtocolError) else type(error).__name__)
+                kind = str(error.code) if isinstance(error, ProtocolError) else type(error).__name__
+                _failed(span, self._trace, kind)
                 raise
             if isinstance(result, t.CallToolResult) and result.is_error is True:
-                _failed(span, trace, "tool_error")
+                _failed(span, self._trace, "tool_error")
             return result
-
-    return asked
 
 
 def _described(method: str, params: t.RequestParams) -> tuple[str, dict[str, str]]:

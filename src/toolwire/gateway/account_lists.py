@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Hashable, Iterable, Mapping
+from itertools import chain
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import json, structs
 
@@ -22,9 +23,12 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector
 from toolwire.client.target import Target
-from toolwire.gateway.back_connections import IDLE_SECONDS
+from toolwire.gateway.back_connections import IDLE_SECONDS, BackConnections
 from toolwire.gateway.back_credentials import BackCredentials
+from toolwire.gateway.capability_lists import CapabilityLists
+from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
+from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.protocol.changes import Change, FrozenParams
@@ -32,9 +36,12 @@ from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.rounds import digest
 from toolwire.server.call import CURRENT, Call
-from toolwire.server.catalog import Mount
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.components.restriction import Audience
 from toolwire.server.server import Server
+
+if TYPE_CHECKING:
+    from toolwire.client.relay import RelayConnection
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -60,10 +67,16 @@ class ListGroup(Server):
         self.lists = lists
         self.owners: set[str] = set()
         """The ids of the callers' accounts."""
+        self.varying: CapabilityLists | None = None
+        """The lists for clients that can do less, where the only account here has such."""
         self.catalog.audience = Audience(picks=self._has)
 
     def _has(self, principal: Principal) -> bool:
         return Owner.of(principal).id in self.owners
+
+    def show_to(self, audience: Audience | None) -> None:
+        """Show the components to the clients in an audience who have no other ones for what they can do."""
+        self.catalog.own_audience = audience if self.varying is None else self.varying.narrow(audience)
 
 
 class OwnerLists:
@@ -83,10 +96,25 @@ class OwnerLists:
         self.follower: ListFollower = ListFollower(
             self, structs.replace(all_lists.follower.settings, is_pinned=True, persists=False)
         )
+        self.version: float = 0.0
+        """A number that changes with the lists."""
+        self.varies: bool = False
+        """Whether the lists depend on what clients can do."""
+        self.back_connections: BackConnections = all_lists.back_connections
+        self.relay: Relay = all_lists.relay
+        self.conversations: Conversations = all_lists.conversations
+        self.catalog: Catalog = all_lists.catalog
+        self.capability_lists: CapabilityLists = CapabilityLists(self, all_lists.follower.settings.timeout)
+        """The lists for clients of this account that declare less than the gateway can carry."""
         self._all = all_lists
+        self._overlaid: ListGroup | None = None
 
     async def open_connection(self) -> ClientConnection:
         return await self._all.back_connections.signed(*self.place)
+
+    async def open_beside(self, capabilities: Mapping[str, Any]) -> RelayConnection:
+        signed = await self.back_connections.signed(*self.place)
+        return await self.back_connections.open_beside(capabilities, signed.revision, self.place[1])
 
     def find_connector(self) -> Connector | None:
         return self._all.back_connections.connector_of(self.place[0])
@@ -116,15 +144,43 @@ class OwnerLists:
     def note_lost(self, error: ToolwireError) -> None:
         self.follower.mark_stale()
         if isinstance(error, NotConnected):
-            self._all.forget(self)
+            self._all.drop_owner(self)
         else:
             self._all.note_failure(self, error)
+
+    def fill_overlay(self, overlay: ListOverlay) -> None:
+        self._all.fill_overlay(overlay)
+
+    @property
+    def overlaid(self) -> Catalog:
+        """The catalogue, for this account alone, in which overlays are mounted."""
+        if self._overlaid is None:
+            self._overlaid = self._all.make_group(RemoteLists())
+            self._overlaid.owners.add(self.owner)
+            self._all.catalog.mount(Mount("", self._overlaid.catalog))
+        return self._overlaid.catalog
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        """Show the components of the lists only to clients who have no other ones. Other accounts may have none."""
+        if self.group is not None and self.group.varying is None:
+            self._all.separate(self)
+        if self.group is not None:
+            self.group.show_to(audience)
+
+    def drop_sets(self) -> list[asyncio.Task[None]]:
+        """Forget the lists for clients that can do less; return the tasks that are about to end."""
+        ending = self.capability_lists.drop_sets()
+        if self._overlaid is not None:
+            self._all.catalog.unmount(self._overlaid.catalog)
+            self._overlaid = None
+        return ending
 
     def watched_uris(self) -> list[str]:
         return sorted(self._all.still_watched(self))
 
     def announce_update(self, uri: str, params: Any) -> None:
-        self._all.tell_updated(self, self._all.components.uris.public(uri), params)
+        if (public := self._all.components.find_updated(uri)) is not None:
+            self._all.tell_updated(self, public, params)
 
 
 class AccountLists(SharedLists):
@@ -148,7 +204,7 @@ class AccountLists(SharedLists):
     def _start_following(self) -> None:
         """Forget accounts that nobody uses. There is no connection without an account that could be kept."""
         self.follower.first.set()
-        self._there()
+        self._note_ready()
         self._sweeping = asyncio.get_running_loop().create_task(self._forget_idle(), name=f"gateway {self.name}")
 
     async def _forget_idle(self) -> None:
@@ -157,10 +213,10 @@ class AccountLists(SharedLists):
             now = asyncio.get_running_loop().time()
             for known in list(self._owners.values()):
                 if known.used < now - IDLE_SECONDS and not self.still_watched(known):
-                    self.forget(known)
+                    self.drop_owner(known)
 
     async def stop(self) -> None:
-        ending = [task for known in list(self._owners.values()) for task in self.forget(known)]
+        ending = [task for known in list(self._owners.values()) for task in self.drop_owner(known)]
         if ending:
             await asyncio.wait(ending)
         if self._sweeping is not None:
@@ -171,7 +227,7 @@ class AccountLists(SharedLists):
 
     def retire(self) -> None:
         for known in list(self._owners.values()):
-            self.forget(known)
+            self.drop_owner(known)
         super().retire()
 
     # --- subscriptions ---
@@ -204,24 +260,24 @@ class AccountLists(SharedLists):
 
     # --- callers ---
 
-    def meet(self, call: Call) -> Awaitable[None] | None:
+    def load_caller_lists(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller, and of its session, where they are not known here."""
-        reading = self._meet_owner(call)
+        reading = self._load_owner_lists(call)
         if not self.hosts.are_replicated or self.owner.lifecycle.is_retired:
             return reading
-        return self._meet_both(call, reading)
+        return self._load_both(call, reading)
 
-    async def _meet_both(self, call: Call, reading: Awaitable[None] | None) -> None:
+    async def _load_both(self, call: Call, reading: Awaitable[None] | None) -> None:
         if reading is not None:
             await reading
-        waited = self.conversations.meet(call)
+        waited = self.conversations.take_up_session(call)
         if waited is not None:
             await waited
 
-    def _meet_conversations(self) -> None:
-        """Leave it to `meet`, which every request passes here."""
+    def _load_session_lists(self) -> None:
+        """Leave it to `load_caller_lists`, which every request passes here."""
 
-    def _meet_owner(self, call: Call) -> Awaitable[None] | None:
+    def _load_owner_lists(self, call: Call) -> Awaitable[None] | None:
         """Read the lists of the caller where they are not known here, or are too old to be listed."""
         if call.method in _WITHOUT_COMPONENTS or self.owner.lifecycle.is_retired:
             return None
@@ -247,10 +303,10 @@ class AccountLists(SharedLists):
         known = self._owners.get(owner)
         if place is None:
             if known is not None:
-                self.forget(known)  # The account was revoked.
+                self.drop_owner(known)  # The account was revoked.
             return
         if known is not None and not self._is_of_account(known, place[0]):
-            self.forget(known)  # Another secret may be another account.
+            self.drop_owner(known)  # Another secret may be another account.
             known = None
         if known is None:
             self._make_room()
@@ -266,12 +322,12 @@ class AccountLists(SharedLists):
 
     def _make_room(self) -> None:
         while len(self._owners) >= MAX_OWNERS:
-            self.forget(next(iter(self._owners.values())))
+            self.drop_owner(next(iter(self._owners.values())))
 
-    def forget(self, known: OwnerLists) -> list[asyncio.Task[None]]:
+    def drop_owner(self, known: OwnerLists) -> list[asyncio.Task[None]]:
         """Forget the lists of an account; return the tasks that end. The next request of its owner reads them again."""
         self._owners.pop(known.owner, None)
-        ending = known.follower.cancel()
+        ending = known.follower.cancel() + known.drop_sets()
         self._assign(known, None)
         return ending
 
@@ -286,19 +342,19 @@ class AccountLists(SharedLists):
         """Show lists that were just read to the account that they are for."""
         self.follower.readings += 1
         self._last_connection = connection
-        self._assign(known, self._group_of(lists))
+        self._assign(known, self._group_of(lists, known))
         if not (self.catalog.is_read or lists.is_partial):
             self.catalog.is_read = True
             self.catalog.changed("tools", for_sure=False)
         self._drop_groups()
-        self._there()
+        self._note_ready()
 
-    def _there(self) -> None:
+    def _note_ready(self) -> None:
         """Take note that the server answers, and list what was taken out of lists."""
         if self.owner.guard.state == "open":
             return
         self.availability.note_ready()
-        self._note([], ())
+        self._show_missing([], ())
         self.availability.list_again()
         self.availability.tell_watchers()
 
@@ -307,10 +363,10 @@ class AccountLists(SharedLists):
         for family in ("tools", "prompts", "resources"):
             self.catalog.changed(family, for_sure=False)
 
-    def note_breaker(self) -> None:
-        super().note_breaker()
+    def apply_breaker(self) -> None:
+        super().apply_breaker()
         if self.availability.is_away and not self.owner.lifecycle.is_retired:
-            self._there()  # Unless the breaker is open.
+            self._note_ready()  # Unless the breaker is open.
 
     async def check_upstream(self, seconds: float) -> None:
         if self.back_connections.target.transport != "http":
@@ -331,18 +387,31 @@ class AccountLists(SharedLists):
         if known.group is None and known.owner in self._owners:
             lists = RemoteLists()
             lists.is_partial = True
-            self._assign(known, self._group_of(lists))
+            self._assign(known, self._group_of(lists, known))
 
-    def _group_of(self, lists: RemoteLists) -> ListGroup:
-        """Return the catalogue with these lists; make it where it is new."""
-        key = _fingerprint(lists)
+    def make_group(self, lists: RemoteLists) -> ListGroup:
+        """Return a catalogue that nobody sees yet."""
+        group = ListGroup(self.name, lists)
+        group.catalog.follower = self.owner
+        group.catalog.is_unlisted = self.catalog.is_unlisted
+        return group
+
+    def separate(self, known: OwnerLists) -> None:
+        """Give an account whose lists depend on its clients a catalogue of its own."""
+        assert known.group is not None
+        lists, known.varies = known.group.lists, True
+        self._assign(known, self._group_of(lists, known))
+        self._drop_groups()
+
+    def _group_of(self, lists: RemoteLists, known: OwnerLists) -> ListGroup:
+        """Return the catalogue with these lists for an account; make it where it is new."""
+        key = f"{_fingerprint(lists)}:{known.owner if known.varies else ''}"
         group = self._groups.pop(key, None)
         is_new = group is None
         if group is None:
-            group = ListGroup(self.name, lists)
-            group.catalog.follower = self.owner
-            group.catalog.is_unlisted = self.catalog.is_unlisted
-            group.catalog.own_audience = self.catalog.own_audience
+            group = self.make_group(lists)
+            group.varying = known.capability_lists if known.varies else None
+            group.show_to(self.conversations.shared_audience)
         # At the end: the first one is the one that was used longest ago.
         self._groups[key] = group
         group.lists.ttl = lists.ttl
@@ -355,13 +424,16 @@ class AccountLists(SharedLists):
         while len(self._groups) > MAX_GROUPS:
             oldest = next(iter(self._groups.values()))
             for known in [each for each in self._owners.values() if each.group is oldest]:
-                self.forget(known)
+                self.drop_owner(known)
 
     def _offer(self, group: ListGroup) -> None:
         generation = self.components.uris.generation
-        self.components.settle_addresses(self._all_lists())
-        for each in self._groups.values() if self.components.uris.generation != generation else (group,):
+        self.components.choose_addresses(self._all_lists())
+        has_moved = self.components.uris.generation != generation
+        for each in self._groups.values() if has_moved else (group,):
             self.components.fill(each.catalog, each.lists)
+        for overlay in self._overlays() if has_moved else ():
+            self.components.fill_overlay(overlay.catalog, overlay.lists)
         self.conversations.compare_all()
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
@@ -377,6 +449,8 @@ class AccountLists(SharedLists):
         before, known.group = known.group, group
         if before is group:
             return
+        if group is not None and (before is None or before.lists.digest() != group.lists.digest()):
+            known.version += 1
         if group is not None:
             group.owners.add(known.owner)
         if before is None:
@@ -422,14 +496,28 @@ class AccountLists(SharedLists):
     def hide_shared(self, audience: Audience | None) -> None:
         super().hide_shared(audience)
         for group in self._groups.values():
-            group.catalog.own_audience = audience
+            group.show_to(audience)
+
+    def find_capability_lists(self, call: Call) -> CapabilityLists | None:
+        known = self._find_asker(call)
+        return None if known is None or known.group is None else known.capability_lists
+
+    def _find_asker(self, call: Call) -> OwnerLists | None:
+        owner = self._credentials.asker(call).owner
+        return None if owner is None else self._owners.get(owner.id)
+
+    def _overlays(self) -> list[ListOverlay]:
+        own = (known.capability_lists.overlays for known in self._owners.values())
+        return [*super()._overlays(), *chain.from_iterable(own)]
 
     def look_again(self, call: Call) -> Awaitable[Any] | None:
-        owner = self._credentials.asker(call).owner
-        known = None if owner is None else self._owners.get(owner.id)
-        return None if known is None else self.conversations.look_again(call) or known.follower.look_again()
+        known = self._find_asker(call)
+        if known is None:
+            return None
+        waited = self.conversations.look_again(call) or known.capability_lists.look_again(call)
+        return waited or known.follower.look_again()
 
-    async def suspect(self) -> None:
+    async def reread_lists(self) -> None:
         """Read the lists of each caller again before its next request: one of them led to an error."""
         for known in self._owners.values():
             known.follower.mark_stale()

@@ -100,7 +100,7 @@ class Addresses:
         self._claimed: set[Address] = set()
         self.names: UriNames = UriNames()
 
-    def settle(self, units: Iterable[Unit]) -> None:
+    def choose_addresses(self, units: Iterable[Unit]) -> None:
         """Choose the addresses of all units. While a unit is listed, its addresses stay the same."""
         others = _Others(self._owner)
         renamings: dict[tuple[Kind, str], Renaming] = {}
@@ -130,11 +130,11 @@ class Addresses:
         """Return how a unit is renamed; None where it keeps its addresses."""
         known = self._renamings.get((unit.kind, unit.main))
         # What others have got since then does not count, unless it is the very same address at a server here.
-        collides = others.have if (unit.kind, unit.main) in self._kept else others.meet
+        collides = others.has_address if (unit.kind, unit.main) in self._kept else others.has_overlap
         if known is None and not any(map(collides, unit.addresses)):
             return None
         for renaming in chain([known], (Renaming.of(unit.main, name) for name in self._names())):
-            if renaming is not None and not any(others.have(address) for address in _public(unit, renaming)):
+            if renaming is not None and not any(others.has_address(address) for address in _public(unit, renaming)):
                 return renaming
         log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.main[:200])
         return None
@@ -186,7 +186,7 @@ class _Others:
                 if len(samples) < _MAX_COMPARED:
                     samples.append(_sample(key))
 
-    def have(self, address: Address) -> bool:
+    def has_address(self, address: Address) -> bool:
         """Return whether another server has an address."""
         kind, key = address
         if address in self._taken or (kind == "templates" and _shape(key) in self._shapes):
@@ -194,10 +194,10 @@ class _Others:
         # A skill inside that of another server would look like a part of it.
         return kind == "skills" and (key in self._above or any(each in self._roots for each in _ancestors(key)))
 
-    def meet(self, address: Address) -> bool:
+    def has_overlap(self, address: Address) -> bool:
         """Return whether another server has an address, or a template that matches it, or is matched by it."""
         kind, key = address
-        if self.have(address):
+        if self.has_address(address):
             return True
         scheme = key.partition(":")[0]
         if kind == "skills":

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
+from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.server.catalog import Catalog
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -29,14 +30,13 @@ class Availability:
     """The state of one upstream, as operators and lists show it."""
 
     def __init__(
-        self, name: str, catalog: Catalog, announce_lists: Callable[[], None], *, keeps_stale_lists: bool = False
+        self, name: str, catalog: Catalog, announce_lists: Callable[[], None], find_rules: Callable[[], UpstreamRules]
     ) -> None:
         """`announce_lists` is called when components leave the lists, or come back."""
         self._name = name
         self._catalog = catalog
         self._announce_lists = announce_lists
-        self.keeps_stale_lists: bool = keeps_stale_lists
-        """Whether components stay in lists while the upstream is away."""
+        self._find_rules = find_rules
         self.state: State = "connecting"
         self.error: str | None = None
         """Why the upstream is away; None in any other state."""
@@ -46,6 +46,11 @@ class Availability:
         """Called when the components or the state have changed."""
         self._unlisting: asyncio.TimerHandle | None = None
         self._was_public = False
+
+    @property
+    def keeps_stale_lists(self) -> bool:
+        """Return whether components stay in lists while the upstream is away."""
+        return self._find_rules().keeps_stale_lists
 
     @property
     def is_ready(self) -> bool:

@@ -426,10 +426,11 @@ class BackConnections:
                 raise failure from None
             # Another address is used from now on.
 
-    async def open_beside(self, capabilities: Mapping[str, Any]) -> RelayConnection:
+    async def open_beside(
+        self, capabilities: Mapping[str, Any], revision: str, target: Target | None = None
+    ) -> RelayConnection:
         """Open a connection to a legacy server that declares these capabilities, until `close_beside`."""
-        shared = await self.shared_connection()
-        opener = self._opener(capabilities, _ignore, revision=shared.revision)
+        opener = self._opener(capabilities, _ignore, target, revision)
         opener.make_connection = ListConnection
         return cast("RelayConnection", await opener.open())
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from toolwire.base_errors import UnsendableRequest
 from toolwire.protocol.errors import (
     CallRefused,
     ProtocolError,
@@ -108,9 +109,10 @@ class CredentialMissing(Unreachable):
 def is_failure(error: BaseException) -> bool:
     """Return whether an error says that the upstream does not work.
 
-    Only transport errors and timeouts count. A protocol error, 401, 403 or 429 means that the upstream works.
+    Only transport errors and timeouts count. A protocol error, 401, 403 or 429 means that the upstream works. What a
+    caller made impossible to send says nothing about it.
     """
-    if isinstance(error, CredentialMissing):
+    if isinstance(error, CredentialMissing | UnsendableRequest):
         return False
     if isinstance(error, TransportError):
         return error.status is None or error.status >= 500

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
-from toolwire.client.connection import MAX_QUESTIONS, find_round_pause
+from toolwire.client.connection import MAX_QUESTIONS
 from toolwire.client.relay import OnClose, OnNotice, OnRequest, RelayConnection, RelayedCall
 from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
@@ -32,15 +32,21 @@ from toolwire.protocol.lifecycle.terms import decode_params
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.rounds import Kind
+from toolwire.protocol.rounds import Kind, Round, digest
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
+from toolwire.server.context.forms import check_url
 from toolwire.server.input_requests import Refused
+from toolwire.server.named_uris import NamedUris
+from toolwire.server.replay_state import limit_key
 from toolwire.server.subscriptions import USUAL_LEVEL
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Caller
+
+if TYPE_CHECKING:
+    from toolwire.server.kernel import Kernel
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
@@ -92,7 +98,7 @@ def telling(call: Call) -> Callable[[Notice], None] | None:
     if call.request.modern and call.request.log_level is UNSET:
         return None
 
-    def tell(notice: Notice) -> None:
+    def hand_on(notice: Notice) -> None:
         if notice.method != "notifications/message":
             _hand_on(call, notice)
             return
@@ -105,7 +111,7 @@ def telling(call: Call) -> Callable[[Notice], None] | None:
             params: t.LoggingMessageNotificationParams = notice.params
             call.tell_log(params.level, params.data, None if params.logger is UNSET else params.logger)
 
-    return tell
+    return hand_on
 
 
 def extending(call: Call) -> Callable[[Notice], None] | None:
@@ -113,10 +119,14 @@ def extending(call: Call) -> Callable[[Notice], None] | None:
     if "extensions" not in call.request.capabilities or call.outer is not None:
         return None
 
-    def tell(notice: Notice) -> None:
-        call.outlet.notify(notice.method, _masked(call, notice))
+    def hand_on(notice: Notice) -> None:
+        call.outlet.notify(_masked_method(call, notice), _masked(call, notice))
 
-    return tell
+    return hand_on
+
+
+def _masked_method(call: Call, notice: Notice) -> str:
+    return notice.method if call.mask is None else cast("str", call.mask(notice.method))
 
 
 def _masked(call: Call, notice: Notice) -> Any:
@@ -181,9 +191,9 @@ class WaitingHere:
         reporting(self._call)(params)
 
     def hear(self, notice: Notice) -> None:
-        tell = extending(self._call) if is_unknown_method(notice.method) else telling(self._call)
-        if tell is not None:
-            tell(notice)
+        hand_on = extending(self._call) if is_unknown_method(notice.method) else telling(self._call)
+        if hand_on is not None:
+            hand_on(notice)
 
 
 def telling_client(call: Call, connection: RelayConnection) -> Callable[[Notice], None] | None:
@@ -192,19 +202,35 @@ def telling_client(call: Call, connection: RelayConnection) -> Callable[[Notice]
         return None
     connection.client_level = level_of(call)
 
-    def tell(notice: Notice) -> None:
+    def hand_on(notice: Notice) -> None:
         level = connection.client_level  # That of now: the client may have set another one since its call.
         is_log = notice.method == "notifications/message"
         if not is_log or (level is not UNSET and t.severity(notice.params.level) >= t.severity(level)):
             _hand_on(call, notice)
 
-    return tell
+    return hand_on
+
+
+def remember_page(call: Call, identifier: str | UnsetType) -> None:
+    """Remember that a server asked a client to open a page, so that it may say when that is done."""
+    if identifier is not UNSET:
+        _pages_of(call).add(call.server.name, limit_key(call), digest(identifier))
+
+
+def _has_asked(call: Call, params: t.ElicitationCompleteNotificationParams) -> bool:
+    return _pages_of(call).has(call.server.name, limit_key(call), [digest(params.elicitation_id)])
+
+
+def _pages_of(call: Call) -> NamedUris:
+    return cast("Kernel", call.host).asked_pages
 
 
 def _hand_on(call: Call, notice: Notice) -> None:
+    if notice.method == "notifications/elicitation/complete" and not _has_asked(call, notice.params):
+        return  # The page of another server, or that of another client.
     notify = getattr(call.outlet.connection, "notify", None)
     if notify is not None and not call.request.modern:
-        notify(notice.method, _masked(call, notice))
+        notify(_masked_method(call, notice), _masked(call, notice))
 
 
 def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
@@ -256,10 +282,12 @@ class Undeclared(NotSupported):
 def check_question(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> Any:
     """Return the params of a question for a client.
 
-    Raise `Undeclared` where the client may not be asked.
+    Raise `Undeclared` where the client may not be asked, and -32602 for a page that no user can open.
 
     Every question of a server behind the gateway passes here before a client sees it, in every pair of revisions.
     """
+    if method == "elicitation/create" and params.mode == "url" and not is_usable_page(params):
+        raise ProtocolError(INVALID_PARAMS, "The page that the user should open has no http or https address")
     need = find_missing(method, params, capabilities, revision)
     if need is not None:
         raise Undeclared(need)
@@ -269,15 +297,29 @@ def check_question(method: str, params: Any, capabilities: Mapping[str, Any], re
     return params
 
 
+def is_usable_page(params: t.ElicitRequestParams) -> bool:
+    """Return whether a user can open the page of a question: it is an ordinary web address."""
+    if params.url is UNSET:
+        return False
+    try:
+        check_url(params.url)
+    except ValueError:
+        return False
+    return True
+
+
 def check_questions(questions: Mapping[str, t.InputRequest], call: Call) -> dict[str, t.InputRequest]:
     """Return the questions of one round for the client of a call.
 
-    Raise `Undeclared` where one may not be asked.
+    Raise `Undeclared` where one may not be asked, and `InvalidResponse` for one that makes no sense.
     """
     capabilities, revision = call.request.capabilities, call.revision
     checked = {}
     for key, question in questions.items():
-        params = check_question(question.method, question.params, capabilities, revision)
+        try:
+            params = check_question(question.method, question.params, capabilities, revision)
+        except ProtocolError as error:
+            raise InvalidResponse(error.message) from None
         checked[key] = question if params is question.params else msgspec.structs.replace(question, params=params)
     return checked
 
@@ -302,6 +344,8 @@ async def ask_client(call: Call, method: str, params: Any, task: str | None = No
         if method == "elicitation/create" and params.mode == "url" and params.elicitation_id is UNSET:
             # 2025-11-25 client/elicitation: a URL has an id there.
             params = replace_members(params, elicitation_id=os.urandom(16).hex())
+        if method == "elicitation/create":
+            remember_page(call, params.elicitation_id)
         if call.mask is None:
             try:
                 params = Raw(t.encode(shape(params, call.revision)))
@@ -310,18 +354,14 @@ async def ask_client(call: Call, method: str, params: Any, task: str | None = No
     return await call.ask(cast("Kind", method), params, None, None, False)
 
 
-async def answered_round(
-    call: Call, sent: Sent, asked: t.InputRequiredResult, round: int, clock: CallClock
-) -> dict[str, Any]:
+async def answered_round(call: Call, sent: Sent, asked: Round, clock: CallClock) -> dict[str, Any]:
     """Return the params for the next round: the same request, with the answers of the client (MRTR-12 to MRTR-14)."""
     members = dict(sent.members)
-    if asked.request_state is not UNSET:
-        members["requestState"] = asked.request_state
-    questions = {} if asked.input_requests is UNSET else asked.input_requests
+    if asked.result.request_state is not UNSET:
+        members["requestState"] = asked.result.request_state
+    questions = asked.questions
     if not questions:
-        if asked.request_state is UNSET:
-            raise InvalidResponse("The server wants more and does not say what")
-        await clock.sleep(find_round_pause(round))
+        await clock.sleep(asked.pause)
         return members
     if len(questions) > MAX_QUESTIONS:
         raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")

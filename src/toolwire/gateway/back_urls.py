@@ -151,6 +151,11 @@ class SeveralUrls(HttpTarget):
         signed._places = {label: place.signed_by(auth) for label, place in self._places.items()}
         return signed
 
+    def without_quotes(self) -> SeveralUrls:
+        quiet = copy(self)
+        quiet._places = {label: place.without_quotes() for label, place in self._places.items()}
+        return quiet
+
     def with_places(self, calls: int) -> SeveralUrls:
         larger = copy(self)
         larger._places = {label: place.with_places(calls) for label, place in self._places.items()}

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from toolwire._version import __version__
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway.upstream import Upstream
-from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamRules
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.server.catalog import Mount
@@ -27,7 +27,7 @@ START_SECONDS: Final = 30.0
 class Bridge(Server):
     """A server that hands everything on to the one at a URL.
 
-    `tell` gets one line whenever the other server is reached, or goes away.
+    `report` gets one line whenever the other server is reached, or goes away.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Bridge(Server):
         auth: Any = None,
         revision: str | None = None,
         timeout: float | None = TIMEOUT_SECONDS,
-        tell: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ServerError(f"Unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
@@ -47,22 +47,22 @@ class Bridge(Server):
         except ValueError as error:
             raise ServerError(str(error)) from None
         super().__init__("toolwire-bridge", version=__version__)
-        self._tell = tell
-        self._told: str | None = None
+        self._report = report
+        self._last_line: str | None = None
         self._remote = Upstream(
             target.label,
             target,
             timeout=timeout,
             revision=revision,
             list_timeout=START_SECONDS,
-            keeps_stale_lists=True,
+            find_rules=lambda: UpstreamRules(keeps_stale_lists=True),
         )
-        self._remote.availability.watchers.append(self._look)
+        self._remote.availability.watchers.append(self._review_remote)
         # A client asks once what there is, and the other server may not be there yet.
         self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.catalog.mount(Mount("", self._remote.catalog))
 
-    def _look(self) -> None:
+    def _review_remote(self) -> None:
         """Take note that the other server was reached, has changed, or is away."""
         remote = self._remote
         connection = remote.back_connections.shared.connection
@@ -76,6 +76,6 @@ class Bridge(Server):
             self._say(f"{remote.name} is away, and is tried again: {remote.availability.error}")
 
     def _say(self, line: str) -> None:
-        if line != self._told and self._tell is not None:
-            self._tell(line)
-        self._told = line
+        if line != self._last_line and self._report is not None:
+            self._report(line)
+        self._last_line = line

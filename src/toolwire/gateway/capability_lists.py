@@ -1,4 +1,4 @@
-"""The lists of one upstream for clients that declare less than the gateway can carry.
+"""The lists of one upstream, or of one account there, for clients that declare less than the gateway can carry.
 
 Some servers list a tool only for clients that can do what the tool needs. The shared lists are those for a client that
 can do everything. They are compared with the lists for a client that can do nothing. Where these differ, each set of
@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import msgspec
 
 from toolwire.client.requests import Read
-from toolwire.gateway.availability import Availability
-from toolwire.gateway.back_connections import EVERYTHING
-from toolwire.gateway.conversation import Conversations, ListOverlay, OverlaidServer
+from toolwire.gateway.back_connections import EVERYTHING, BackConnections
+from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.list_follower import ANNOUNCED_SECONDS, UNLISTED_SECONDS, ListFollower
 from toolwire.gateway.list_pace import ListPace
 from toolwire.gateway.relaying import Relay
@@ -32,12 +31,13 @@ from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import InvalidResponse, ToolwireError
 from toolwire.server.access import client_key
 from toolwire.server.call import Call
-from toolwire.server.catalog import Mount
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.components.restriction import Audience, ListClient
 from toolwire.wire.deadlines import CallClock
 
 if TYPE_CHECKING:
     from toolwire.client.connection import ClientConnection
+    from toolwire.client.reconnect import Connector
     from toolwire.client.relay import RelayConnection
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -62,13 +62,49 @@ _NOTHING: Final[dict[str, Any]] = {}
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class VaryingServer(OverlaidServer, Protocol):
-    """A server whose lists may depend on the capabilities of clients."""
+class VaryingServer(Protocol):
+    """The lists of a server, for all clients or for one account, that may depend on the capabilities of clients."""
 
+    name: str
+    back_connections: BackConnections
+    relay: Relay
     conversations: Conversations
     follower: ListFollower
-    availability: Availability
-    relay: Relay
+    """That of the lists for a client that can do everything."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue of the upstream."""
+
+    @property
+    def overlaid(self) -> Catalog:
+        """The catalogue in which overlays are mounted."""
+
+    @property
+    def version(self) -> float | None:
+        """A number that changes with the lists."""
+
+    @property
+    def shows_views(self) -> bool:
+        """Return whether views stay in the lists."""
+
+    async def open_connection(self) -> ClientConnection:
+        """Return the connection for lists; open it if it is not open."""
+
+    async def open_beside(self, capabilities: Mapping[str, Any]) -> RelayConnection:
+        """Open a connection to a legacy upstream that declares these capabilities, for lists alone."""
+
+    def find_connector(self) -> Connector | None:
+        """Return what keeps the connection for lists; None where there is none now."""
+
+    def check_lists(self, lists: RemoteLists) -> None:
+        """Raise `Unreachable` for lists that came through this gateway itself."""
+
+    def fill_overlay(self, overlay: ListOverlay) -> None:
+        """Make the components of an overlay."""
+
+    def hide_shared(self, audience: Audience | None) -> None:
+        """Show the components of the lists to this audience only; None for everybody."""
 
 
 class SetLists:
@@ -146,7 +182,7 @@ class CapabilityLists:
     def freshen(self, call: Call) -> Awaitable[Any] | None:
         """Return what a list of a client waits for: the lists for its capabilities, where they are to be read."""
         server, now = self._server, asyncio.get_running_loop().time()
-        version = server.availability.last_change
+        version = server.version
         lists = server.follower.lists
         if lists is None or lists.is_partial or self._is_compared(version, now):
             return None
@@ -203,7 +239,8 @@ class CapabilityLists:
 
     @property
     def _is_modern(self) -> bool:
-        connection = self._server.back_connections.shared.connection
+        connector = self._server.find_connector()
+        connection = None if connector is None else connector.connection
         return connection is not None and connection.modern
 
     async def _wait(self, reading: asyncio.Task[None]) -> None:
@@ -237,7 +274,7 @@ class CapabilityLists:
                 if not self._varies and not await self._compare():
                     return
                 known = self._sets.get(key)
-                version = server.availability.last_change
+                version = server.version
                 if known is None or known.version != version:
                     self._put(key, await self._read_for(capabilities), version)
         except ToolwireError as error:
@@ -246,7 +283,7 @@ class CapabilityLists:
     async def _compare(self) -> bool:
         """Compare the shared lists with those for a client that can do nothing; return whether they differ."""
         server = self._server
-        version, self._compared_at = server.availability.last_change, asyncio.get_running_loop().time()
+        version, self._compared_at = server.version, asyncio.get_running_loop().time()
         bare = await self._read_for(_NOTHING)
         shared = server.follower.lists
         self._varies = shared is not None and not _are_same(bare, shared)
@@ -258,18 +295,18 @@ class CapabilityLists:
     async def _read_for(self, capabilities: Mapping[str, Any]) -> RemoteLists:
         """Read the lists that the upstream has for a client with these capabilities."""
         server, loop = self._server, asyncio.get_running_loop()
-        connections, views = server.back_connections, server.components.shows_views
+        views = server.shows_views
         self._pace.begin(loop.time())
-        shared = await connections.shared_connection()
+        shared = await server.open_connection()
         if shared.modern:
-            asking = cast("ClientConnection", _Asking(shared, capabilities))
+            asking = cast("ClientConnection", _Asking(cast("RelayConnection", shared), capabilities))
             lists = await read_lists(server.name, asking, None, self._timeout, views)
         else:
-            connection = await connections.open_beside(capabilities)
+            connection = await server.open_beside(capabilities)
             try:
                 lists = await read_lists(server.name, connection, None, self._timeout, views)
             finally:
-                connections.close_beside(connection)
+                server.back_connections.close_beside(connection)
         self._pace.end(loop.time(), lists.size, has_changed=True)
         if lists.is_partial:
             raise InvalidResponse("a list could not be read to its end")
@@ -302,24 +339,25 @@ class CapabilityLists:
         # First, because the catalogue looks at demands anew when something is mounted or removed.
         server.hide_shared(server.conversations.shared_audience)
         if after is not None:
-            server.catalog.mount(Mount("", after.catalog))
+            server.overlaid.mount(Mount("", after.catalog))
         if before is not None:
-            server.catalog.unmount(before.catalog)
+            server.overlaid.unmount(before.catalog)
 
     async def close(self) -> None:
         """Forget all lists."""
-        self.drop_sets()
-        if self._readings:
-            await asyncio.wait(set(self._readings.values()))
+        if ending := self.drop_sets():
+            await asyncio.wait(ending)
 
-    def drop_sets(self) -> None:
-        """Show the shared lists to all clients, and read no other ones."""
-        for reading in self._readings.values():
+    def drop_sets(self) -> list[asyncio.Task[None]]:
+        """Show the shared lists to all clients, and read no other ones; return the tasks that are about to end."""
+        ending = list(self._readings.values())
+        for reading in ending:
             reading.cancel()
         for key in tuple(self._sets):
             self._drop(key)
         self._varies, self._compared, self._compared_at = False, None, -inf
         self._turn = asyncio.Lock()  # The next one who waits may do so on another loop.
+        return ending
 
 
 class _Asking:

@@ -60,14 +60,45 @@ class ClientGateway(Gateway):
         self.errors: dict[RequestId, Exception | None] = {}
         """The requests of the client that are in flight, and how their server failed."""
         self._by_name: dict[str, _Member] = {}
+        self._patience = patience
         for name, (target, connector) in members.items():
-            longer = [other for other in members if other.startswith(f"{name}_")]
-            back = _Member(name, target, connector, self.errors, longer, patience)
-            self._by_name[name] = back
-            self.put(back, f"{name}_")
+            self._put_member(name, target, connector, [each for each in members if each.startswith(f"{name}_")])
+
+    def _put_member(self, name: str, target: Target, connector: Connector, longer: list[str]) -> None:
+        self._by_name[name] = back = _Member(name, target, connector, self.errors, longer, self._patience)
+        self.put(back, f"{name}_")
+        self._sort_names()
+
+    def _sort_names(self) -> None:
         # The longest first: of `a` and `a_b`, names that start with `a_b_` belong to `a_b`.
         self._by_length = sorted(self._by_name, key=len, reverse=True)
         self.catalog.find_unlisted = self._unlisted
+
+    # --- servers that come and go ---
+
+    def add_member(self, name: str, target: Target, connector: Connector) -> None:
+        """Add a server, which is connected to while the client is."""
+        self._put_member(name, target, connector, [each for each in self._by_name if each.startswith(f"{name}_")])
+
+    async def joined(self, name: str) -> None:
+        """Wait until a server that was added is there, or known to be away."""
+        back = self._by_name.get(name)
+        if back is not None:
+            await back.settled.wait()
+        self._declare_families()
+
+    async def remove_member(self, name: str, connector: Connector) -> None:
+        """Take a server away. Its calls in flight end with an error."""
+        back = self._by_name.pop(name)
+        back.is_removed = True
+        back.settled.set()
+        self.remove(name)
+        self._sort_names()
+        leaving = back.lifecycle.leaving  # It is forgotten when the upstream ends, which may be while this one waits.
+        await connector.close()
+        if leaving is not None:
+            leaving.cancel()  # Nothing that began there can end.
+            await asyncio.wait({leaving})
 
     # --- beginning ---
 
@@ -78,12 +109,16 @@ class ClientGateway(Gateway):
 
     async def reached(self) -> None:
         """Wait until each server is there, or known to be away. Raise `Unreachable` when all are away."""
-        for back in self._by_name.values():
+        for back in tuple(self._by_name.values()):
             await back.settled.wait()
         missing = self.missing
         if len(missing) == len(self._by_name):
             told = "; ".join(f"{name}: {why}" for name, why in missing.items())
             raise Unreachable(f"None of the servers can be reached: {told}")
+        self._declare_families()
+
+    def _declare_families(self) -> None:
+        missing = self.missing
         self.kernel.offer.add_families(kind for kind in _FAMILIES if missing or self._declares(kind))
 
     def _declares(self, kind: str) -> bool:
@@ -100,7 +135,9 @@ class ClientGateway(Gateway):
 
     def told(self, server: str, method: str | None) -> None:
         """Take note that a server announced a change; None stands for any change."""
-        self._by_name[server].told(method)
+        back = self._by_name.get(server)
+        if back is not None:
+            back.told(method)
 
     def origin(self, tool: str) -> tuple[str, t.Tool] | None:
         """Return the server of a tool, and the tool as the server defines it."""
@@ -184,9 +221,10 @@ class _Member(Upstream):
         )
         self.settled: asyncio.Event = asyncio.Event()
         """Whether it is known what the server has, or that it is away."""
+        self.is_removed: bool = False
 
-    async def settle(self) -> None:
-        await super().settle()
+    async def wait_until_known(self) -> None:
+        await super().wait_until_known()
         self.settled.set()
 
     def told(self, method: str | None) -> None:
@@ -216,9 +254,8 @@ class _MemberLists(SharedLists):
     def __init__(self, owner: ListsOwner, settings: FollowSettings) -> None:
         super().__init__(owner, structs.replace(settings, is_pinned=True, waits=True))
 
-    @property
-    def _may_vary(self) -> bool:
-        return False  # The connection declares what the client can do.
+    def find_capability_lists(self, call: Call) -> None:
+        """Return no further lists: the connection declares what the client can do."""
 
     def check_connection(self, connection: ClientConnection) -> None:
         """Take every server: its restrictions hold for the client, which is its only caller."""
@@ -279,10 +316,18 @@ class _MemberRelay(Relay):
 
     def _noted(self, call: Call, error: Exception) -> BackFailed:
         """Keep an error for the client, which raises it in place of the answer."""
-        if isinstance(error, Unreachable) and cast("_Member", self.owner).availability.is_away:
-            named = type(error)(f"The server {self.name!r} is away: {error}")
-            named.__dict__.update(error.__dict__)
-            error = named
+        owner = cast("_Member", self.owner)
+        if owner.is_removed and isinstance(error, TransportError):
+            error = _renamed(error, f"The server {self.name!r} was removed from the client: {error}")
+        elif isinstance(error, Unreachable) and owner.availability.is_away:
+            error = _renamed(error, f"The server {self.name!r} is away: {error}")
         if call.request.id in self._errors:
             self._errors[call.request.id] = error
         return BackFailed(f"The server {self.name!r} failed", error)
+
+
+def _renamed(error: TransportError, text: str) -> TransportError:
+    """Return the error with another text."""
+    renamed = type(error)(text)
+    renamed.__dict__.update(error.__dict__)
+    return renamed

@@ -157,12 +157,12 @@ class ClientConversation:
         return sorted(self.uris) if self.find_connector() is not None else []
 
     def announce_update(self, uri: str, params: Any) -> None:
-        change = Change("updated", self._server.components.uris.public(uri), params=params, server=self.name)
-        self.tell(change)
+        if (public := self._server.components.find_updated(uri)) is not None:
+            self.tell_client(Change("updated", public, params=params, server=self.name))
 
     # --- the client ---
 
-    def tell(self, change: Change) -> None:
+    def tell_client(self, change: Change) -> None:
         """Tell the client, and no other, of a change."""
         for hub in self._server.hosts.hubs:
             hub.tell_client(self.key.client, change)
@@ -178,7 +178,7 @@ class ClientConversation:
     def unsubscribe(self, uri: str) -> None:
         """Let the upstream announce no more updates of a resource in this conversation."""
         self.uris.discard(uri)
-        self.follower.want()
+        self.follower.renew_subscription()
 
     def read_soon(self) -> asyncio.Task[None]:
         """Read the lists of the conversation after the shared ones, because one of them was announced to change."""
@@ -366,7 +366,7 @@ class Conversations:
             except (ProtocolError, StoreFull, StoreFailed) as error:
                 log.warning("%s: other processes do not know the lists of a session: %s", self._name, error)
         for family in families:
-            conversation.tell(Change(family))
+            conversation.tell_client(Change(family))
 
     def compare_all(self) -> None:
         """Drop the overlays that are the same as the shared lists now, which have changed; read the others again."""
@@ -400,7 +400,7 @@ class Conversations:
         key = self._server.back_connections.find_conversation(client)
         return None if key is None else asyncio.wait({self._make(key, call).read_soon()}, timeout=ANNOUNCED_SECONDS)
 
-    def meet(self, call: Call) -> Awaitable[None] | None:
+    def take_up_session(self, call: Call) -> Awaitable[None] | None:
         """Take up the subscriptions and lists that a session of another process has at the upstream."""
         front = call.outlet.connection
         if not isinstance(front, SessionConnection) or isinstance(call.host.stores.kv, MemoryKV):
@@ -442,10 +442,10 @@ class Conversations:
         if known.overlay is not None:
             self._set_overlay(known, None, "")
         del self._by_client[client]
-        self._server.follower.want()  # The shared connection subscribes in its place.
+        self._server.follower.renew_subscription()  # The shared connection subscribes in its place.
         if not (quietly or (isinstance(client, Session) and client.over)):
             for family in families:
-                known.tell(Change(family))
+                known.tell_client(Change(family))
 
     async def close(self) -> None:
         """Forget all conversations."""

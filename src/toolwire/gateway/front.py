@@ -1,4 +1,4 @@
-"""`Front`: the upstreams and APIs that a gateway offers, in their order.
+"""`Front`: what a gateway serves: its settings, and its upstreams and APIs in their order.
 
 A front never changes. A server that is added, removed or replaced, and a changed file, make another one, and `Fronts`
 swaps it for the one before in one step: what both have stays as it is, with its connections. What the new one does not
@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolwire.gateway.upstream import Upstream
+from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.server.call import CURRENT
 from toolwire.server.catalog import Catalog, Found, Mount
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.server import Server
+from toolwire.server.settings import Settings
 from toolwire.server.shaping import Shape
 
 #: How many servers that were taken away may have calls, questions or tasks left. The first one goes then.
@@ -36,32 +38,45 @@ class IncludedApi(NamedTuple):
 Entry: TypeAlias = Upstream | IncludedApi
 
 
-class Front(Struct, frozen=True):
-    """The upstreams and APIs that a gateway offers, by name. The first one keeps a name that two of them have."""
+class GatewaySettings(Settings, frozen=True, kw_only=True, eq=False):
+    """The options of a gateway that may change while it runs."""
 
+    is_strict: bool
+    """Whether a list in which components are missing is an error."""
+    rules: UpstreamRules
+
+
+class Front(Struct, frozen=True):
+    """Settings, upstreams and APIs of a gateway."""
+
+    settings: GatewaySettings
     entries: Mapping[str, Entry] = MappingProxyType({})
+    """The upstreams and APIs, by name. The first one keeps a name that two of them have."""
+
+    def with_settings(self, settings: GatewaySettings) -> Front:
+        """Return a front that has other settings."""
+        return structs.replace(self, settings=settings)
 
     def with_entries(self, *entries: Entry) -> Front:
         """Return a front that has these, too. One takes the place of the entry that has its name."""
-        return _front_of({**self.entries, **{each.name: each for each in entries}})
+        return self._having({**self.entries, **{each.name: each for each in entries}})
 
     def without(self, *names: str) -> Front:
         """Return a front that has no entries with these names."""
-        return _front_of({name: each for name, each in self.entries.items() if name not in names})
+        return self._having({name: each for name, each in self.entries.items() if name not in names})
 
     def in_order(self, names: Iterable[str]) -> Front:
         """Return a front whose entries are in this order. Others come after them."""
         order = dict.fromkeys((*names, *self.entries))
-        return _front_of({name: self.entries[name] for name in order if name in self.entries})
+        return self._having({name: self.entries[name] for name in order if name in self.entries})
+
+    def _having(self, entries: dict[str, Entry]) -> Front:
+        return structs.replace(self, entries=MappingProxyType(entries))
 
     @property
     def upstreams(self) -> dict[str, Upstream]:
         """The entries that are no APIs."""
         return {name: each for name, each in self.entries.items() if isinstance(each, Upstream)}
-
-
-def _front_of(entries: dict[str, Entry]) -> Front:
-    return Front(MappingProxyType(entries))
 
 
 class _Leaving:
@@ -79,13 +94,23 @@ class _Leaving:
 class Fronts:
     """The front of one gateway, and what is left of the fronts before it."""
 
-    def __init__(self, gateway: Server, note_change: Callable[[], None], note_gone: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        gateway: Server,
+        settings: GatewaySettings,
+        apply_settings: Callable[[GatewaySettings], None],
+        note_change: Callable[[], None],
+        note_gone: Callable[[str], None],
+    ) -> None:
         """
+        * `apply_settings`: has everything that begins from now on use the settings of a front. It raises `ServerError`,
+          and changes nothing, for settings that cannot be used.
         * `note_change`: is called when the front, or an upstream that is offered, has changed.
         * `note_gone`: is called with the name of each upstream that was taken away, when nothing is left of it.
         """
-        self.front: Front = Front()
+        self.front: Front = Front(settings)
         self._gateway = gateway
+        self._apply_settings = apply_settings
         self._note_change = note_change
         self._note_gone = note_gone
         self._leaving: list[_Leaving] = []
@@ -122,8 +147,15 @@ class Fronts:
     # --- swapping ---
 
     def swap(self, front: Front) -> None:
-        """Offer what a front has, and no more what the one before had."""
-        before, self.front = self.front, front
+        """Serve a front in place of the one before. Nothing can begin in between.
+
+        Raise `ServerError`, and change nothing, for settings that cannot be used.
+        """
+        before = self.front
+        if front.settings is not before.settings:
+            self._apply_settings(front.settings)
+        self.front = front
+        self._gateway.catalog.is_strict = front.settings.is_strict
         is_moved = list(front.entries)[: len(before.entries)] != list(before.entries)
         for name, entry in front.entries.items():
             known = before.entries.get(name)
@@ -138,6 +170,9 @@ class Fronts:
                 self._take_away(entry)
         if is_moved:
             self._gateway.catalog.arrange([self._catalog_of(each) for each in front.entries.values()])
+        if front.settings.rules != before.settings.rules:
+            for upstream in front.upstreams.values():
+                upstream.apply_rules()
         self._note_change()
 
     def _offer(self, entry: Entry) -> None:
@@ -167,7 +202,7 @@ class Fronts:
             self._note_gone(upstream.name)
             return
         if successor is not None:
-            successor.relay.come_after(upstream.relay)
+            successor.relay.add_earlier(upstream.relay)
             if successor.relay.key == upstream.relay.key:
                 upstream.back_connections.leave_sessions()
         leaving = _Leaving(upstream, offered, successor)
@@ -183,9 +218,11 @@ class Fronts:
         self._leaving.remove(leaving)
         upstream, successor = leaving.upstream, leaving.successor
         if successor is not None:
-            successor.relay.forget(upstream.relay)
-        if not self._leaving:
-            self._gateway.catalog.find_unlisted = None
+            successor.relay.drop_earlier(upstream.relay)
+        catalog = self._gateway.catalog
+        # The gateway of a client has put its own in the place.
+        if not self._leaving and catalog.find_unlisted == self._find_component_of_leaving:
+            catalog.find_unlisted = None
         if not any(each.upstream.name == upstream.name for each in self._leaving):
             self._note_gone(upstream.name)
         self._gateway.unmount(upstream)

@@ -24,14 +24,14 @@ from toolwire.gateway.back_health import (
     UpstreamLimits,
 )
 from toolwire.gateway.file_types import given
-from toolwire.gateway.front import Entry, Fronts, IncludedApi
+from toolwire.gateway.front import Entry, Fronts, GatewaySettings, IncludedApi
 from toolwire.gateway.list_follower import LIST_SECONDS, FollowSettings
 from toolwire.gateway.names import MAX_NAME
 from toolwire.gateway.sent_request import allowed_headers
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream import Upstream
 from toolwire.gateway.upstream_credentials import UpstreamCredentials
-from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, check_numbers
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamOptions, UpstreamRules, check_numbers
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
@@ -40,6 +40,7 @@ from toolwire.server.described_api import DescribedApi
 from toolwire.server.limits import Limits
 from toolwire.server.policy.concurrency import Slots
 from toolwire.server.server import Server
+from toolwire.server.settings import Settings
 from toolwire.server.shaping import Quarantined, Shape, ShapedMount, ToolPins
 from toolwire.wire.threads import call_on
 from toolwire.wire.tracebacks import TracebackLog
@@ -158,28 +159,31 @@ class Gateway(Server):
     def __init__(
         self, name: str, *, strict: bool = False, stale: bool = False, ping: bool = True, **options: Any
     ) -> None:
-        self.fronts: Fronts = Fronts(self, self._look_soon, self._forget_credentials)
-        """The servers behind this one."""
-        self._preparing: list[Entry] | None = None
-        """Gets what `add` makes, while it is prepared and not offered."""
-        self._told: frozenset[str] = frozenset()
-        self._withheld: frozenset[str] = frozenset()
-        self._looks = False
+        self._reported_names: frozenset[str] = frozenset()
+        self._reported_extensions: frozenset[str] = frozenset()
+        self._is_review_planned = False
         self._credentials = UpstreamCredentials(self)
         self.watchers: list[Callable[[], None]] = []
         """Called when a server behind this one came, went, or changed."""
         self.on_stderr: Callable[[str], None] | None = None
         """Gets each line of an upstream's standard error, after the name of the upstream."""
-        self.keeps_stale_lists: bool = stale
-        self.answers_pings: bool = ping
-        """Whether hosts that show views may ping on 2026-07-28."""
         self.configuration: FollowedConfiguration | None = None
         """The file that this gateway was made from, and that `reload` reads again; None for one without a file."""
         limits = options.get("limits")
         if options.get("page_size") is None and (limits is None or limits.page == Limits().page):
             options["page_size"] = ONE_PAGE
         super().__init__(name, **options)
-        self.catalog.is_strict = strict
+        rules = UpstreamRules(keeps_stale_lists=stale, answers_pings=ping)
+        settings = GatewaySettings(**structs.asdict(self.settings), is_strict=strict, rules=rules)
+        self.kernel.settings, self.catalog.is_strict = settings, strict
+        parts = (super().apply_settings, self._review_upstreams_soon, self._forget_credentials)
+        self.fronts: Fronts = Fronts(self, settings, *parts)
+        """What the gateway serves."""
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Serve a front that has other settings. They are `settings` of the gateway, with other values."""
+        assert isinstance(settings, GatewaySettings)
+        self.fronts.swap(self.fronts.front.with_settings(settings.kept_after(self.fronts.front.settings)))
 
     def add(
         self,
@@ -265,21 +269,19 @@ class Gateway(Server):
         values = locals()  # Each option is a parameter: `scripts/gateway_file.py` writes them.
         if target is None and not urls:
             return super().add(name)
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
-            raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
-        if self._preparing is None and name in self.fronts.front.entries:
+        if isinstance(name, str) and name in self.fronts.front.entries:
             raise ServerError(f"There is a server {name!r} behind {self.name!r} already")
         options = UpstreamOptions(**{each: values[each] for each in UpstreamOptions.__struct_fields__})
-        entry: Entry
-        if isinstance(target, DescribedApi):
-            entry = self._make_api(name, target, options)
-        else:
-            entry = self._make_upstream(name, target, options)
-        if self._preparing is None:
-            self.fronts.swap(self.fronts.front.with_entries(entry))
-        else:
-            self._preparing.append(entry)
+        self.fronts.swap(self.fronts.front.with_entries(self._make_entry(name, target, options)))
         return self
+
+    def _make_entry(self, name: Any, target: TargetLike | DescribedApi | None, options: UpstreamOptions) -> Entry:
+        """Make an entry of a front. An upstream connects from now on."""
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_BACK_NAME:
+            raise ServerError(f"A server behind a gateway has a name of 1 to {MAX_BACK_NAME} printable characters")
+        if isinstance(target, DescribedApi):
+            return self._make_api(name, target, options)
+        return self._make_upstream(name, target, options)
 
     def _make_upstream(self, name: str, target: TargetLike | None, options: UpstreamOptions) -> Upstream:
         if options.revision is not None and options.revision not in REVISIONS:
@@ -332,14 +334,13 @@ class Gateway(Server):
             revision=options.revision,
             room=MAX_NAME - len(prefix),
             list_timeout=options.list_timeout,
-            keeps_stale_lists=self.keeps_stale_lists,
+            find_rules=lambda: self.fronts.front.settings.rules,
             trusts=options.trust,
             credentials=signing,
             protection=protection,
             policy=options.policy,
             bounds=_make_bounds(options, self.limits.share),
             views=options.views,
-            answers_pings=self.answers_pings,
             credential=_kind_of_credential(options),
             forwards=allowed,
             make_lists=make_lists,
@@ -384,31 +385,26 @@ class Gateway(Server):
         The old server is offered until the new one has listed its components, or its time for that is over. Calls,
         questions and tasks end at the server where they began.
         """
-        coming = self.prepare(name, lambda: self.add(name, target, **options))
+        coming = self.prepare(name, target, **options)
         try:
             await coming.until_settled()
         except BaseException:
             self.discard(coming)
             raise
-        self.offer(coming)
+        self.fronts.swap(self.fronts.front.with_entries(coming.entry))
         return self
 
-    def prepare(self, name: str, add: Callable[[], object]) -> Coming | ComingApi:
-        """Have `add` put a server behind this one, and connect to it, but do not offer it yet.
+    def prepare(self, name: str, target: TargetLike | DescribedApi | None, **options: Any) -> Coming | ComingApi:
+        """Make a server, and connect to it, but do not offer it yet. The options are those of `add`.
 
-        One of the same name goes on being offered. Call `offer` or `discard` with the result.
+        One of the same name goes on being offered. Swap in a front with the `entry` of the result, or call `discard`.
         """
         kinds = self._credentials.take_credentials(name)
-        made: list[Entry] = []
-        self._preparing = made
         try:
-            add()
+            entry = self._make_entry(name, target, UpstreamOptions(**options))
         except BaseException:
             self._credentials.restore(name, kinds)
             raise
-        finally:
-            self._preparing = None
-        entry = made[0]
         if isinstance(entry, IncludedApi):
             self._credentials.restore(name, kinds)
             return ComingApi(entry)
@@ -416,10 +412,6 @@ class Gateway(Server):
         if self.loop is None:
             entry.lifecycle.is_settled.set()
         return Coming(entry, kinds)
-
-    def offer(self, coming: Coming | ComingApi) -> None:
-        """Offer a server that was prepared, from now on in the place of the one of the same name."""
-        self.fronts.swap(self.fronts.front.with_entries(coming.entry))
 
     def discard(self, coming: Coming | ComingApi) -> None:
         """Take a server away that was prepared, and keep the one of the same name."""
@@ -442,18 +434,6 @@ class Gateway(Server):
         if self.configuration is None:
             raise ServerError(f"{self.name!r} was not made from a file: use add(), replace() and remove()")
         return await self.configuration.reload(source)
-
-    def keep_stale_lists(self, keeps: bool) -> None:
-        """Keep the components of servers that are away in lists from now on, or not."""
-        self.keeps_stale_lists = keeps
-        for back in self.fronts.front.upstreams.values():
-            back.lists.keep_stale(keeps)
-
-    def answer_pings(self, answers: bool) -> None:
-        """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
-        self.answers_pings = answers
-        for back in self.fronts.front.upstreams.values():
-            back.components.answer_pings(answers)
 
     def _remove_own(self, component: Any) -> Self:
         try:
@@ -507,33 +487,33 @@ class Gateway(Server):
                 )
         return {name: tuple(names) for name, names in found.items()}
 
-    def _look_soon(self) -> None:
+    def _review_upstreams_soon(self) -> None:
         """Look at the servers behind this one once, however many of them changed at the same time."""
-        if self.loop is None or self._looks:
+        if self.loop is None or self._is_review_planned:
             return
-        self._looks = True
-        call_on(self.loop, self.loop.call_soon, self._look)
+        self._is_review_planned = True
+        call_on(self.loop, self.loop.call_soon, self._review_upstreams)
 
-    def _look(self) -> None:
+    def _review_upstreams(self) -> None:
         """Take note that a server behind this one changed: its names, its instructions, its state."""
-        self._looks = False
+        self._is_review_planned = False
         hidden = frozenset(each for names in self._hidden().values() for each in names)
-        for each in sorted(hidden - self._told):
+        for each in sorted(hidden - self._reported_names):
             log.warning(
                 "two servers have %r, or may have it: the one with the longest prefix is used, else the one that was "
                 "added first; give one another prefix",
                 each,
             )
-        self._told = hidden
+        self._reported_names = hidden
         self._warn_of_withheld()
         blocks: list[str] = []
         room = MAX_ALL_INSTRUCTIONS
         upstreams = self.fronts.front.upstreams
         for name, remote in upstreams.items():
-            told = (remote.remote_instructions or "")[: min(MAX_INSTRUCTIONS, room)]
-            room -= len(told)
-            if told:
-                blocks.append(f"{name}: {told}")
+            text = (remote.remote_instructions or "")[: min(MAX_INSTRUCTIONS, room)]
+            room -= len(text)
+            if text:
+                blocks.append(f"{name}: {text}")
         self.kernel.offer.tell_further_instructions("\n\n".join(blocks))
         if any(remote.availability.last_change is None for remote in upstreams.values()):
             # Clients are told once what there is, and this server may have any of them.
@@ -555,7 +535,7 @@ class Gateway(Server):
     def _warn_of_withheld(self) -> None:
         """Say once which extensions are not offered, and why."""
         withheld = self.catalog.withheld_extensions()
-        for identifier in sorted(withheld.keys() - self._withheld):
+        for identifier in sorted(withheld.keys() - self._reported_extensions):
             names = " and ".join(repr(owner.name) for owner in withheld[identifier])
             if identifier in self.catalog.all_extensions():
                 log.warning("the extension %s of %s is not offered: %r has it itself", identifier, names, self.name)
@@ -565,7 +545,7 @@ class Gateway(Server):
                     names,
                     identifier,
                 )
-        self._withheld = frozenset(withheld)
+        self._reported_extensions = frozenset(withheld)
 
 
 def _check_lengths(name: str, prefix: str, shape: Shape) -> None:

@@ -73,7 +73,7 @@ class HeldCalls:
         if replica is None:
             topic = f"toolwire:{host.server.name}:held:{self._back}"
             replica = self._replicas[host] = Replica(
-                host.stores, topic, self._answer_for_process, lambda: host.state_seconds
+                host.stores, topic, self._answer_for_process, lambda: host.settings.limits.state
             )
         return replica
 
@@ -92,7 +92,7 @@ class HeldCalls:
         try:
             result = await held.news()
         except BaseException:
-            await replica.forget(held)
+            await replica.remove_record(held)
             raise
         if result is not None:
             return Outcome(result, over=held)
@@ -103,7 +103,7 @@ class HeldCalls:
             await replica.note(held)
         except (ToolwireError, ValueError):
             await held.cancel()
-            await replica.forget(held)
+            await replica.remove_record(held)
             raise
         self._keep(held, replica)
         return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
@@ -137,7 +137,7 @@ class HeldCalls:
             is_own = True
         if is_own:
             await held.cancel()
-            await replica.forget(held)
+            await replica.remove_record(held)
 
     # --- going on ---
 
@@ -146,7 +146,7 @@ class HeldCalls:
         replica = self.replica(host)
         outcome = await self._answer(replica, new_exchange(), answered)
         if outcome.over is not None:
-            await replica.forget(outcome.over)
+            await replica.remove_record(outcome.over)
         return outcome
 
     async def _answer(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:

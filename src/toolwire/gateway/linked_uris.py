@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -16,18 +16,15 @@ from toolwire.protocol.rounds import digest
 from toolwire.protocol.skills import SKILL_FILE
 from toolwire.server.call import Call
 from toolwire.server.kept_results import is_kept_result
+from toolwire.server.named_uris import MAX_URIS, NamedUris
 from toolwire.server.replay_state import limit_key, principal_key
 from toolwire.stores import MemoryKV, Stores
-from toolwire.util.expiring import Expiring
 
 if TYPE_CHECKING:
     from toolwire.server.kernel import Kernel
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
-#: How many callers of one upstream have linked URIs, and how many each of them has.
-MAX_CALLERS: Final = 200
-MAX_URIS: Final = 100
 #: For how many seconds the other replicas know who named a URI.
 LINK_SECONDS: Final = 3600.0
 _SETTLE_SECONDS: Final = 0.2
@@ -77,12 +74,16 @@ URI_MARK: Final = b'ri"'
 class LinkedUris:
     """The URIs that an upstream named to each caller. It alone is asked for them."""
 
-    def __init__(self, names: UriNames, key: str = "") -> None:
-        """`key` is that of the upstream, the same on every replica."""
+    def __init__(self, names: UriNames, find_key: Callable[[], str]) -> None:
+        """`find_key` returns what stands for the name of the upstream, on every replica and whatever its address is."""
         self._names = names
-        self._key = key
+        self._find_key = find_key
         self._writing: set[asyncio.Task[None]] = set()
-        self._callers: Expiring[str, Expiring[str, None]] = Expiring(MAX_CALLERS)
+
+    @property
+    def key(self) -> str:
+        """Return the text that stands for the name of the upstream."""
+        return self._find_key()
 
     def remember(self, call: Call, raw: Raw) -> None:
         """Remember the URIs that a result names to its caller."""
@@ -92,17 +93,12 @@ class LinkedUris:
             return
         if not found:
             return
-        caller = limit_key(call)
-        uris = self._callers.use(caller)
-        if uris is None:
-            uris = Expiring(MAX_URIS)
-            self._callers.put(caller, uris)
+        caller, key, known = limit_key(call), self.key, _known_to(call)
         for uri in map(self._names.public, found):
-            if digest(uri) not in uris and not isinstance(call.host.stores.kv, MemoryKV):
+            if known.add(key, caller, digest(uri)) and not isinstance(call.host.stores.kv, MemoryKV):
                 task = asyncio.get_running_loop().create_task(self._share(call.host.stores, _link_key(call, uri)))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)
-            uris.put(digest(uri), None)
             if is_kept_result(uri):
                 kernel = cast("Kernel", call.host)
                 if (judgement := kernel.judge_result(call)) is not None:
@@ -110,7 +106,7 @@ class LinkedUris:
 
     async def _share(self, stores: Stores, key: str) -> None:
         """Tell the other replicas that the upstream named a URI."""
-        own = self._key.encode()
+        own = self.key.encode()
         try:
             if await stores.kv.put(key, own, ttl=LINK_SECONDS, if_absent=True) or await stores.kv.get(key) == own:
                 return
@@ -120,8 +116,12 @@ class LinkedUris:
 
     def has(self, call: Call, uri: str) -> bool:
         """Return whether the upstream named a URI to the caller."""
-        uris = self._callers.get(limit_key(call))
-        return uris is not None and any(digest(each) in uris for each in _named_with(uri))
+        return _known_to(call).has(self.key, limit_key(call), _digests(uri))
+
+
+def find_namers(call: Call, uri: str) -> set[str]:
+    """Return the keys of the upstreams that named a URI to the caller here, also of those that are gone."""
+    return _known_to(call).find(limit_key(call), _digests(uri))
 
 
 async def find_link(call: Call, uri: str) -> str | None:
@@ -139,6 +139,21 @@ async def find_link(call: Call, uri: str) -> str | None:
     return None
 
 
+async def is_link_of_another(call: Call, uri: str, key: str) -> bool:
+    """Return whether another upstream alone named a URI to the caller, at any replica."""
+    kv = call.host.stores.kv
+    found = None if isinstance(kv, MemoryKV) else await kv.get(_link_key(call, uri))
+    return found is not None and found not in (_SEVERAL, key.encode())
+
+
+def _known_to(call: Call) -> NamedUris:
+    return cast("Kernel", call.host).named_uris
+
+
+def _digests(uri: str) -> list[str]:
+    return [digest(each) for each in _named_with(uri)]
+
+
 def _named_with(uri: str) -> Iterator[str]:
     """Yield the URIs that name a URI: itself, and those of the skills that it may be a file of."""
     yield uri
@@ -151,7 +166,8 @@ def _named_with(uri: str) -> Iterator[str]:
 
 
 def _link_key(call: Call, uri: str) -> str:
-    return f"toolwire:link:{cast('Kernel', call.host).server.name}:{digest(limit_key(call), uri)}"
+    # Not `toolwire:link:`, whose records of earlier versions name upstreams by other keys.
+    return f"toolwire:link2:{cast('Kernel', call.host).server.name}:{digest(limit_key(call), uri)}"
 
 
 def _uris(result: _Result) -> Iterator[str]:

@@ -29,15 +29,16 @@ from toolwire.client.target import VERDICT_SECONDS
 from toolwire.gateway.list_pace import ListPace
 from toolwire.gateway.remote_lists import RemoteLists, read_lists
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import covers
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, ServerError, Timeout, ToolwireError, TransportError
 from toolwire.util.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds a list waits for an upstream. Late parts are announced as changes.
-LIST_SECONDS: Final = 5.0
+LIST_SECONDS: Final = 4.0
 #: How many seconds an upstream may take to acknowledge a subscription. Its lists follow, within `LIST_SECONDS`.
-SUBSCRIBE_SECONDS: Final = 2.0
+SUBSCRIBE_SECONDS: Final = 1.5
 #: How many seconds pass before lists are read again whose changes the upstream does not announce.
 FRESH_SECONDS: Final = 300.0
 #: Lists that may not be kept, and whose changes are not announced, are read once in this many seconds.
@@ -160,7 +161,19 @@ class FollowSettings(Struct, frozen=True, kw_only=True):
 
 
 class ListFollower:
-    """Reads and follows the lists of one upstream for one account."""
+    """Reads and follows the lists of one upstream for one account.
+
+    All ways to a reading end in `_begin_reading`, so that requests which come meanwhile share one:
+
+    way            begins when                             an error is
+    -------------  --------------------------------------  ---------------------------------------
+    read_again     the upstream announced a change         logged
+    freshen        a client asks for a list that is old    logged, and the follower connects again
+    look_again     a client calls a tool that is unlisted  logged, and the follower connects again
+    ensure_read    an account or a session needs lists     logged, and the follower connects again
+    reread_lists   a call failed                           raised, and the follower connects again
+    refresh        the follower itself reads               raised
+    """
 
     def __init__(
         self,
@@ -250,7 +263,7 @@ class ListFollower:
         """End the pause before the next attempt, because a client asks for a list."""
         self._asked_for.set()
 
-    def want(self) -> None:
+    def renew_subscription(self) -> None:
         """Compare the subscription with what clients want now."""
         self._wanted.set()
 
@@ -278,10 +291,10 @@ class ListFollower:
                 self.state = FollowState.CONNECTING
                 # Otherwise only a stream ended, as streams do. The upstream is lost if it cannot be followed again.
                 if loop.time() - began < WORKS_SECONDS or not isinstance(error, TransportError):
-                    self._lose(error)
+                    self._note_unreachable(error)
             except Exception as error:
                 log.exception("following the server %r failed", self._upstream.name)
-                self._lose(ServerError(f"an error in this server: {type(error).__name__}"))
+                self._note_unreachable(ServerError(f"an error in this server: {type(error).__name__}"))
             if not self.settings.persists and not self._upstream.watched_uris():
                 self.state = FollowState.CLOSED
                 return
@@ -289,7 +302,7 @@ class ListFollower:
                 backoff.reset()
             await self._pause(backoff.after(None))
 
-    def _lose(self, error: ToolwireError) -> None:
+    def _note_unreachable(self, error: ToolwireError) -> None:
         self.state = FollowState.UNREACHABLE
         self._upstream.note_lost(error)
         self.first.set()
@@ -412,7 +425,8 @@ class ListFollower:
     async def _hear(self, subscription: Subscription) -> None:
         async for change in subscription:
             if change.kind == "resource" and change.uri is not None:
-                self._upstream.announce_update(change.uri, change.params)
+                if covers(self.updates.followed, change.uri):
+                    self._upstream.announce_update(change.uri, change.params)
             elif self._pace.seconds_until_next(asyncio.get_running_loop().time()) > LEAST_SECONDS:
                 self.read_again()  # Updates of resources do not wait behind large lists.
             else:
@@ -494,7 +508,7 @@ class ListFollower:
         self.read_at = -inf
         self._is_outdated = True
 
-    async def suspect(self) -> None:
+    async def reread_lists(self) -> None:
         """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""
         try:
             await self.refresh()
@@ -509,7 +523,7 @@ class ListFollower:
 
     async def _reread(self) -> None:
         try:
-            await self.suspect()
+            await self.reread_lists()
         except ToolwireError as error:
             log.debug("%s: the lists could not be read again: %s", self._upstream.name, error)
 

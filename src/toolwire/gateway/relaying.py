@@ -39,6 +39,8 @@ from toolwire.gateway.back_messages import (
     asking_between_calls,
     check_questions,
     discard_report,
+    is_usable_page,
+    remember_page,
     reporting,
     reporting_task,
     set_level,
@@ -51,7 +53,6 @@ from toolwire.gateway.held_judgements import answer_within_judgement, keep_judge
 from toolwire.gateway.sent_request import (
     HOPS_KEY,
     OF_ONE_CONNECTION,
-    TRACE_HEADERS,
     AboutTask,
     Headers,
     Sent,
@@ -64,6 +65,7 @@ from toolwire.gateway.sent_request import (
     sent_with,
 )
 from toolwire.gateway.uris import UriNames
+from toolwire.http.client.endpoint import TOO_LONG, TURNED_AWAY
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
@@ -90,11 +92,10 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
-from toolwire.protocol.rounds import MAX_ROUNDS, invalid_state, request_digest
+from toolwire.protocol.rounds import invalid_state, read_round, request_digest
 from toolwire.protocol.sealing import BadSeal
 from toolwire.redaction import repr_without
 from toolwire.server.call import Call
-from toolwire.server.context.forms import check_url
 from toolwire.server.hops import Hop
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
@@ -117,6 +118,8 @@ LISTEN_SECONDS: Final = 5.0
 MAX_NOTIFYING: Final = 100
 
 _NOT_REACHED: Final = "it cannot be reached"
+_BUSY: Final = "it has too much to do now"
+_TOO_LONG: Final = "the request is too long for it; shorten its arguments, or its address"
 _REMEDY: Final = "an operator of the gateway finds the reason in its log, and gives it other credentials"
 _NO_PAGE: Final = "it wants a page to be opened before the call, and names none that can be opened"
 _STORE_FAILED: Final = (
@@ -174,7 +177,7 @@ class Answer(Struct, eq=False):
 class RelayOwner(Protocol):
     """The upstream that a relay sends requests to."""
 
-    async def suspect(self) -> None:
+    async def reread_lists(self) -> None:
         """Read the lists again, because one of them led to an error."""
 
     def record_failure(self, error: ToolwireError, source: Source) -> None:
@@ -213,14 +216,16 @@ class Relay:
         self.timeout = timeout
         self.key: str = fingerprint(name, connections.target.address)
         """The key of the server in the records of sessions. A server at another address has another key."""
+        self.name_key: str = fingerprint(name)
+        """What stands for its name there, whatever its address is."""
         self.held: HeldCalls = HeldCalls(name, timeout)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
-        self._forwarded: tuple[str, ...] = (*TRACE_HEADERS, *forwards)
+        self._forwarded: tuple[str, ...] = tuple(forwards)
         # Most servers get no further header, and their calls do not look for them.
         self.headers_for: Callable[[Call, Headers], dict[str, str] | None] = (
-            parameter_headers if self._forwarded == TRACE_HEADERS else self._all_headers
+            self._all_headers if self._forwarded else parameter_headers
         )
         """Returns the headers of a request to a modern server that follow from the client's request."""
         self._uris = uris
@@ -274,7 +279,8 @@ class Relay:
     async def send_with_retry(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
         """Send a request, and send it once more where that helps.
 
-        What happens when a call fails (`failed` makes most of the texts, and tells the breaker):
+        What happens when a call fails. `failed` makes most of the texts, and tells the breaker. "lists" says whether
+        they are read again, and "breaker" says what `is_failure` counts:
 
         error                   sent again?                      lists   breaker  error for the client
         ----------------------  -------------------------------  ------  -------  ---------------------------
@@ -283,6 +289,8 @@ class Relay:
         -32022 (revision)       on a new connection              no      no       "failed", and its text
         -32021 (a task)         as a task: `TaskNeeded`          no      no       as it is
         Unreachable             if the connection had ended      yes     counts   "was not carried out"
+          with 413, 414, 431    no                               no      no       "the request is too long for it"
+          with another status   the same                         yes     503      the status, or "too much to do"
         OutcomeUnknown          reads, idempotent tools          yes     counts   "may have been carried out"
         Timeout                 no                               no      counts   "may have been carried out"
         ToolError, UrlRequired  no                               no      no       as it is
@@ -336,7 +344,8 @@ class Relay:
                     raise self._error_for_client(call, method, error) from None
             except TransportError as error:
                 if is_second or connection is None or not self._may_send_again(error, connection, method, sent):
-                    self.refresh_lists_soon()
+                    if error.status not in TOO_LONG:
+                        self.refresh_lists_soon()
                     raise self.failed(error, call) from None
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
@@ -492,7 +501,8 @@ class Relay:
         if known is not None and known.id == own:
             return connection
         try:
-            opened = BackSession(own, connection.revision, self.connections.address_of(connection))
+            address = self.connections.address_of(connection)
+            opened = BackSession(own, connection.revision, address, server=self.name_key)
             holds = await front.join(self.key, opened, known)
         except (ProtocolError, StoreFull, StoreFailed) as error:
             log.warning("%s: another process will open another session: %s", self.name, error)
@@ -542,14 +552,12 @@ class Relay:
             if passes:
                 wrapped = await self._wrapped(call, with_allowed_questions(call, result))
                 return Answer(wrapped, _members(wrapped), connection)
-            if round == MAX_ROUNDS:
-                raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
             if self._uris.active:
                 raw = self._uris.in_result(raw)
-            questions = _questions(raw)
+            asked = read_round(method, raw, round)
             # Where nothing is asked, no person takes part.
-            with clock.leave_out() if questions.input_requests else nullcontext():
-                members = await answered_round(call, sent, questions, round, clock)
+            with clock.leave_out() if asked.questions else nullcontext():
+                members = await answered_round(call, sent, asked, clock)
             raw = None
             round += 1
 
@@ -781,13 +789,13 @@ class Relay:
         """Return what opens a connection on which a call of another process goes on, for the same client."""
         return self.connections.take_up
 
-    def come_after(self, earlier: Relay) -> None:
+    def add_earlier(self, earlier: Relay) -> None:
         """Send the answers to questions of calls that an earlier way to the server holds that way."""
         self._earlier.append(earlier)
         # Not a question that every call asks: few ways have an earlier one, and none has it for long.
         self.send = self._send_to_holder  # type: ignore[method-assign]
 
-    def forget(self, earlier: Relay) -> None:
+    def drop_earlier(self, earlier: Relay) -> None:
         """Take note that an earlier way holds nothing any more."""
         if earlier in self._earlier:
             self._earlier.remove(earlier)
@@ -865,7 +873,7 @@ class Relay:
 
     async def _reread(self) -> None:
         try:
-            await self.owner.suspect()
+            await self.owner.reread_lists()
         except ToolwireError as error:
             log.debug("%s: the lists could not be read again: %s", self.name, error)
 
@@ -888,7 +896,7 @@ class Relay:
         if error.code == HEADER_MISMATCH:
             # XMH-7: the headers were made from an outdated list.
             try:
-                await clock.wait_for(method, self.owner.suspect())
+                await clock.wait_for(method, self.owner.reread_lists())
             except Timeout:
                 return False
             return True
@@ -908,7 +916,11 @@ class Relay:
             required = _url_required(error)
             if required is None:
                 return self.failed(ProtocolError(error.code, _NO_PAGE), call)
-            return error if call.revision == "2025-11-25" else required
+            if call.revision != "2025-11-25":
+                return required
+            for page in _pages(error):
+                remember_page(call, page.elicitation_id)
+            return error
         if method == "resources/read" and is_resource_not_found(error):
             return ResourceNotFound(error.message, error.data)
         return error
@@ -947,12 +959,23 @@ class Relay:
         if not isinstance(error, ProtocolError | TransportError):
             text = _ADDRESS.sub("it", text)
         elif isinstance(error, TransportError) and not call.outlet.is_local:
-            text = LOST if isinstance(error, OutcomeUnknown) else _NOT_REACHED
+            text = _transport_failure(error)
         if isinstance(error, OutcomeUnknown | Timeout):
             text = f"{text}; the request may have been carried out"
         elif isinstance(error, Unreachable):
             text = f"{text}; the request was not carried out"
         return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
+
+
+def _transport_failure(error: TransportError) -> str:
+    """Return what a caller may know of a failed request. A server that answered with a status can be reached."""
+    if isinstance(error, OutcomeUnknown):
+        return LOST
+    if error.status is None:
+        return _NOT_REACHED
+    if error.status in TOO_LONG:
+        return _TOO_LONG
+    return _BUSY if error.status in TURNED_AWAY else f"it refused the request with status {error.status}"
 
 
 def _refusal(error: Unauthorized) -> str:
@@ -1064,13 +1087,15 @@ def _may_be_held(call: Call) -> bool:
     return call.request.modern and call.request.row.rounds and call.asking is None and call.outer is None
 
 
+def _pages(error: ProtocolError) -> list[t.ElicitRequestParams]:
+    try:
+        return msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations
+    except ValueError:
+        return []
+
+
 def _url_required(error: ProtocolError) -> UrlRequired | None:
     """Return the first page that a 2025-11-25 server wants opened; None unless a user can open each page."""
-    try:
-        pages = msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations
-        required = [UrlRequired(page.message, page.url) for page in pages if page.url is not UNSET]
-        for each in required:
-            check_url(each.url)
-    except ValueError:
-        return None
-    return required[0] if 0 < len(pages) == len(required) else None
+    pages = _pages(error)
+    page = pages[0] if pages and all(map(is_usable_page, pages)) else None
+    return None if page is None or page.url is UNSET else UrlRequired(page.message, page.url)

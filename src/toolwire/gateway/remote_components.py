@@ -12,8 +12,17 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.client.connection import CEILING_SECONDS
-from toolwire.gateway.linked_uris import URI_MARK, LinkedUris, find_link, origin_of
+from toolwire.gateway.linked_uris import (
+    URI_MARK,
+    LinkedUris,
+    find_link,
+    find_namers,
+    is_link_of_another,
+    may_be_secret,
+    origin_of,
+)
 from toolwire.gateway.relaying import Answer, Relay
+from toolwire.gateway.remote_schemas import find_fault
 from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
@@ -94,10 +103,12 @@ class Home(Protocol):
     """The addresses that results of the other server name."""
     reads_directories: bool
     """Whether the other server declares that it reads directories of skills."""
-    answers_pings: bool
-    """Whether pings of hosts that show its views are answered on 2026-07-28."""
     uris: UriNames
     """The URIs of the other server that are renamed here."""
+
+    @property
+    def answers_pings(self) -> bool:
+        """Return whether pings of hosts that show its views are answered on 2026-07-28."""
 
     @property
     def tool_tasks(self) -> ToolTasks: ...
@@ -132,6 +143,9 @@ class RemoteTool(ToolBase):
         self.input_schema: dict[str, Any] = definition.input_schema
         output = definition.output_schema
         self.output_schema: dict[str, Any] | None = None if output is UNSET else output
+        for member, schema in (("inputSchema", self.input_schema), ("outputSchema", self.output_schema)):
+            if schema is not None and (fault := find_fault(schema)) is not None:
+                raise ServerError(f"{member}: {fault}")
         self.wraps: bool = self.output_schema is not None and not is_of_objects(self.output_schema)
         try:
             self.headers: Mapping[str, tuple[str, ...]] = header_paths(definition.input_schema)
@@ -313,6 +327,9 @@ class RemoteTemplate(ResourceTemplate):
         return sent
 
     async def read(self, call: Call, uri: str, variables: dict[str, str]) -> Any:
+        links = self._home.links
+        if may_be_secret(uri) and not links.has(call, uri) and await is_link_of_another(call, uri, links.key):
+            raise ResourceNotFound()
         return await read_elsewhere(self._home, call, self._home.uris.inner(uri))
 
 
@@ -375,7 +392,7 @@ async def _find_owner(call: Call, ways: list[Found[Any]], uri: str) -> Found[Any
 
     A view belongs to the upstream whose tool names it, a link to the one whose result named it to the caller. The store
     knows the links of other replicas. A URI that no upstream named is one of the only upstream that lists URIs of its
-    origin. Nothing is asked for a URI that may belong to two of them.
+    origin. Nothing is asked for a URI that may belong to two of them, or that one has named which is gone.
     """
     kernel = cast("Kernel", call.host)
     is_only = len(kernel.catalog.unlisted_ways(uri)) == 1
@@ -385,10 +402,12 @@ async def _find_owner(call: Call, ways: list[Found[Any]], uri: str) -> Found[Any
         is_only = len(ways) == 1
     holder = kernel.catalog.addresses.get(("resources", uri))
     owners = [each for each in ways if each.owner is holder]
-    owners = owners or [each for each in ways if each.component.home.links.has(call, uri)]
-    if not owners and (key := await find_link(call, uri)) is not None:
-        owners = [each for each in ways if each.component.home.relay.key == key]
-        if not owners:
+    if not owners:
+        namers = find_namers(call, uri)
+        if not namers and (key := await find_link(call, uri)) is not None:
+            namers = {key}
+        owners = [each for each in ways if each.component.home.links.key in namers]
+        if namers and not owners:
             raise ResourceNotFound()
     if not owners:
         origin = origin_of(uri)
@@ -443,7 +462,7 @@ async def _read_under_policy(kernel: Kernel, call: Call, way: Found[Any], uri: s
     if kernel.enforcer is None or way.owner.policy is None or was_judged:
         return await read(call)
     target = CallTarget("resources/read", uri, t.ReadResourceRequestParams(uri=uri), way, {"uri": uri})
-    return await kernel.enforcer.run_inside(call, call, target, read)
+    return await kernel.enforcer.run_inside(judged, call, target, read)
 
 
 async def read_elsewhere(home: Home, call: Call, uri: str) -> Any:

@@ -28,6 +28,7 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog
 from toolwire.server.extensions import AnyMethod, Extension
 from toolwire.server.kernel import Kernel
+from toolwire.server.offer import RESTRICTED_KEY, is_marked_restricted
 from toolwire.server.ping import answer_ping
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -71,6 +72,11 @@ def extensions_of(home: Home, catalog: Catalog, capabilities: Mapping[str, Any])
 def further_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return the capabilities of another server that nobody here knows, such as experimental ones."""
     found = {name: value for name, value in capabilities.items() if name not in _KNOWN_CAPABILITIES}
+    if is_marked_restricted(capabilities):
+        # That was said to this gateway. The gateway decides by itself whom of its own clients it says so.
+        found["experimental"] = {key: value for key, value in found["experimental"].items() if key != RESTRICTED_KEY}
+        if not found["experimental"]:
+            del found["experimental"]
     return found if len(msgspec.json.encode(found)) <= MAX_SETTINGS else {}
 
 
@@ -150,7 +156,7 @@ class RemoteMethods(AnyMethod):
         self,
         call: Call,
         wanted: Mapping[str, Any],
-        tell: Callable[[str, Mapping[str, Any]], None],
+        notify: Callable[[str, Mapping[str, Any]], None],
         end: Callable[[], None],
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Open a subscription of the client at the server. One before 2026-07-28 cannot be asked for anything."""
@@ -165,7 +171,7 @@ class RemoteMethods(AnyMethod):
         accepted = None if subscription is None else subscription.accepted
         hearing: asyncio.Future[None] | None = None
         if subscription is not None and accepted is not None and accepted.extra:
-            hearing = asyncio.ensure_future(_hear(subscription, tell, end))
+            hearing = asyncio.ensure_future(_hear(subscription, notify, end))
         try:
             yield {} if accepted is None else accepted.extra
         finally:
@@ -180,7 +186,7 @@ class RemoteMethods(AnyMethod):
 
 
 async def _hear(
-    subscription: Subscription, tell: Callable[[str, Mapping[str, Any]], None], end: Callable[[], None]
+    subscription: Subscription, notify: Callable[[str, Mapping[str, Any]], None], end: Callable[[], None]
 ) -> None:
     """Hand on the notifications of a subscription, until the server ends it."""
     try:
@@ -191,7 +197,7 @@ async def _hear(
             meta = params.get("_meta")
             if isinstance(meta, dict):
                 params["_meta"] = {key: value for key, value in meta.items() if key != t.SUBSCRIPTION_ID_KEY}
-            tell(change.method, params)
+            notify(change.method, params)
     except ToolwireError as error:
         log.debug("a subscription of a client ended: %s", error)
     end()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
-from toolwire.client.tasks import check_task_id, poll_seconds
+from toolwire.client.tasks import check_task_id, fetch_outcome, poll_seconds
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import Undeclared, answer_legacy, ask_client, check_questions, reporting_task
 from toolwire.gateway.relaying import Answer, TaskNeeded, members_of, with_allowed_questions
@@ -39,6 +39,7 @@ from toolwire.gateway.task_dialects import (
     without_related,
     without_ttl,
 )
+from toolwire.gateway.task_ends import SeenTask, TaskEnds
 from toolwire.gateway.waiting_tasks import WaitingTask, WaitingTasks, answer_elsewhere, questions_elsewhere
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -62,7 +63,7 @@ from toolwire.protocol.tasks import (
 )
 from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
-from toolwire.server.foreign_tasks import Check, ForeignTask, TaskHost
+from toolwire.server.foreign_tasks import Check, ForeignTask, TaskElsewhere, TaskHost
 from toolwire.server.input_requests import Refused
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.tasks_elsewhere import mark_of, sealed_name
@@ -153,6 +154,7 @@ class RemoteTasks:
         # The tasks of a legacy server whose legacy clients are told of them.
         self._told: Expiring[_Own, _Telling] = Expiring(MAX_REMEMBERED, on_evict=_stop, sweeps=True)
         self._followers: dict[str, asyncio.Task[None]] = {}
+        self._ends: TaskEnds[_Own] = TaskEnds(name, MAX_REMEMBERED, MAX_KEPT_SECONDS)
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -168,9 +170,14 @@ class RemoteTasks:
         """Return whether a task was made here, and its result was not got."""
         return task.id in self._unread
 
+    async def stop_watching(self) -> None:
+        """Say of the ends that observers wait for that they are not known."""
+        await self._ends.close()
+
     async def close(self) -> None:
         """Stop waiting and following."""
         await self._waiting.close()
+        await self._ends.close()
         running = {*self._background, *self._followers.values()}
         for task in running:
             task.cancel()
@@ -219,6 +226,7 @@ class RemoteTasks:
             task = self._made(call, created, answer.connection, tool)
             name = self._named(call, task, await host.accept(call))
             await host.keep(call, name)
+            call.task_elsewhere = TaskElsewhere(name, lambda: self._watch_end(call, task))
             if legacy:
                 self._tell_client(call, name, task, answer.connection, sent)
                 if isinstance(created, t.TaskCreatedResult):
@@ -286,6 +294,7 @@ class RemoteTasks:
                 asking.cancel()
             if waiting.request.done():
                 self._forget(call, task)
+                call.task_elsewhere = None
                 return self._result(call, task, without_related(waiting.request.result()))
             if not waiting.questions():
                 self._waiting.drop(waiting)
@@ -417,10 +426,22 @@ class RemoteTasks:
         if waiting is None:
             connection = await (await self._relay.connector(call)).live()
             waiting = WaitingTask(owner_of(call), key, call.host.stores, connection.revision, call.request.capabilities)
-            about = self._about(call, task)
-            about.waiting = RelayedCall(related_answers(waiting.ask, task.id), task=task.id)
-            self._waiting.begin(waiting, self._send(call, "tasks/result", task, about))
+            self._waiting.begin(waiting, self._fetch(call, task, related_answers(waiting.ask, task.id)))
         return waiting
+
+    async def _fetch(self, call: Call, task: RemoteTask, ask: Callable[[Incoming], Awaitable[Raw]]) -> Answer:
+        """Wait for the outcome of a task of a legacy server, which asks its questions meanwhile."""
+
+        def fetch() -> Awaitable[Answer]:
+            about = self._about(call, task)
+            about.waiting = RelayedCall(ask, task=task.id)
+            return self._send(call, "tasks/result", task, about)
+
+        return await fetch_outcome(
+            fetch,
+            lambda: self._core(call, task),
+            lambda state: asyncio.sleep(poll_seconds(state.poll_interval)),
+        )
 
     def _key(self, call: Call, task: RemoteTask) -> str:
         """Return the name of a task in the store."""
@@ -445,9 +466,7 @@ class RemoteTasks:
     async def _awaited(self, call: Call, task: RemoteTask, name: str | None) -> Any:
         """Wait for the end of a task, and return its result. `name` is None where the client knows of no task."""
         if not await self._relay.is_modern(call):
-            about = self._about(call, task)
-            about.waiting = RelayedCall(self._asking(call, task), task=task.id)
-            return self._result(call, task, without_related(await self._send(call, "tasks/result", task, about)))
+            return self._result(call, task, without_related(await self._fetch(call, task, self._asking(call, task))))
         asking: dict[str, asyncio.Task[None]] = {}
         said: Any = None
         try:
@@ -518,6 +537,30 @@ class RemoteTasks:
         raw = Raw(b"{}") if state.result is UNSET else state.result
         return self._result(call, task, Answer(raw, members_of(raw), connection))
 
+    def _watch_end(self, call: Call, task: RemoteTask) -> asyncio.Future[Any]:
+        """Return a future that gets the end of a task, whether or not its client asks for it."""
+        # A copy: what becomes of its requests says nothing of the call.
+        watching = call.judged_by(call.judgement)
+        return self._ends.watch(_own(call, task), lambda: self._seen(watching, task))
+
+    async def _seen(self, call: Call, task: RemoteTask) -> SeenTask:
+        """Look whether a task is over, and how it ended."""
+        if await self._relay.is_modern(call):
+            state = await self._detailed(call, task)
+            core = as_core(state, task.id, t.Task)
+            error = None if state.error is UNSET else ProtocolError(state.error.code, state.error.message)
+            status = "failed" if error is not None else core.status
+            return SeenTask(status, poll_seconds(core.poll_interval), core.ttl, error)
+        told = await self._core(call, task)
+        error = None
+        if told.status == "failed":
+            try:
+                # 2025-11-25 has the error there. Results are not read for nothing.
+                await self._send(call, "tasks/result", task)
+            except ProtocolError as failure:
+                error = failure
+        return SeenTask(told.status, poll_seconds(told.poll_interval), told.ttl, error)
+
     # --- telling clients of changes ---
 
     def _tell_client(self, call: Call, name: str, task: RemoteTask, connection: RelayConnection, sent: Sent) -> None:
@@ -528,8 +571,9 @@ class RemoteTasks:
 
         own = _own(call, task)
 
-        def tell(state: t.TaskStatusNotificationParams) -> bool:
+        def report_state(state: t.TaskStatusNotificationParams) -> bool:
             if state.status in TERMINAL:
+                self._ends.look_now(own)
                 self._stop_telling(own)
             self._told.renew(own)
             if call.may_tell is not None and not call.may_tell():
@@ -539,12 +583,12 @@ class RemoteTasks:
             return bool(notify("notifications/tasks/status", shape(told, call.revision)))
 
         if not connection.modern:
-            connection.on_task_status[task.id] = tell
+            connection.on_task_status[task.id] = report_state
             made = self._conversations.renew(own)
             self._told.put(own, _Telling(connection, sent.stop_reports), self._kept_seconds(made))
             sent.stop_reports = None
         elif len(self._followers) < MAX_FOLLOWED:
-            following = asyncio.ensure_future(self._follow(call, task.id, tell, reporting_task(call)))
+            following = asyncio.ensure_future(self._follow(call, task.id, report_state, reporting_task(call)))
             self._followers[task.id] = following
             self._news[task.id] = asyncio.Event()
             following.add_done_callback(lambda _: self._unfollow(task.id))
@@ -565,7 +609,7 @@ class RemoteTasks:
         self,
         call: Call,
         task: str,
-        tell: Callable[[t.TaskStatusNotificationParams], bool],
+        report_state: Callable[[t.TaskStatusNotificationParams], bool],
         report: Callable[[t.ProgressNotificationParams], None],
     ) -> None:
         """Hear of one task of a modern server, and tell its legacy client."""
@@ -581,7 +625,7 @@ class RemoteTasks:
                     core = as_core(state, task, t.TaskStatusNotificationParams)
                     if core.status != announced:
                         announced = core.status
-                        if not tell(core):
+                        if not report_state(core):
                             return  # The client is gone.
                     if core.status in TERMINAL:
                         return
@@ -609,14 +653,14 @@ class RemoteTasks:
         call: Call,
         tasks: Mapping[str, ForeignTask],
         calls: Mapping[str, Call],
-        tell: Callable[[str, Mapping[str, Any]], None],
+        notify: Callable[[str, Mapping[str, Any]], None],
     ) -> AsyncIterator[list[str]]:
         """Have changes of tasks told, by their names. Yield the names of the tasks that are there."""
         if not await self._relay.is_modern(call):
             named = {name: RemoteTask(task.id, made=task.made) for name, task in tasks.items()}
             found = {name: await self._known_details(calls[name], task, name) for name, task in named.items()}
             known = {name: state for name, state in found.items() if state is not None}
-            work = [self._poll(calls[name], named[name], state, tell) for name, state in known.items()]
+            work = [self._poll(calls[name], named[name], state, notify) for name, state in known.items()]
             async with _running(work):
                 yield list(known)
             return
@@ -628,7 +672,7 @@ class RemoteTasks:
         ) as subscription:
             accepted = subscription.accepted
             known_ids = [] if accepted is None or accepted.task_ids is UNSET else accepted.task_ids
-            async with _running([self._hear(calls, connector, subscription, names, tell)]):
+            async with _running([self._hear(calls, connector, subscription, names, notify)]):
                 yield [names[each] for each in known_ids if each in names]
 
     async def _hear(
@@ -637,7 +681,7 @@ class RemoteTasks:
         connector: Connector,
         subscription: Subscription,
         names: Mapping[str, str],
-        tell: Callable[[str, Mapping[str, Any]], None],
+        notify: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
         async for change in subscription:
             if change.params is None:
@@ -645,11 +689,11 @@ class RemoteTasks:
                 for each, name in names.items():
                     with suppress(ToolwireError):
                         answer = await self._send(calls[name], "tasks/get", RemoteTask(each))
-                        tell(name, self._notification(calls[name], connector, msgspec.json.decode(answer.raw), name))
+                        notify(name, self._notification(calls[name], connector, msgspec.json.decode(answer.raw), name))
                 continue
             named = names.get(change.params.get("taskId", ""))
             if named is not None:
-                tell(named, self._notification(calls[named], connector, dict(change.params), named))
+                notify(named, self._notification(calls[named], connector, dict(change.params), named))
 
     def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
@@ -675,7 +719,7 @@ class RemoteTasks:
             return None
 
     async def _poll(
-        self, call: Call, task: RemoteTask, state: dict[str, Any], tell: Callable[[str, Mapping[str, Any]], None]
+        self, call: Call, task: RemoteTask, state: dict[str, Any], notify: Callable[[str, Mapping[str, Any]], None]
     ) -> None:
         """Look at a task of a legacy server now and then: its notifications reach only the client that made it."""
         name = state["task_id"]
@@ -689,7 +733,7 @@ class RemoteTasks:
                 return  # The task has expired.
             is_new, state = without_ttl(newest) != without_ttl(state), newest
             if is_new:
-                tell(name, msgspec.json.decode(t.encode(t.TaskNotificationParams(**state))))
+                notify(name, msgspec.json.decode(t.encode(t.TaskNotificationParams(**state))))
 
     # --- one request ---
 
@@ -714,6 +758,8 @@ class RemoteTasks:
         if made is not None:
             # A request that waits for the end of the task may take longer than a task is remembered.
             self._remember(own, made)
+        if self._ends.is_watched(own) and (method == "tasks/result" or members_of(answer.raw).get("status") in _OVER):
+            self._ends.look_now(own)
         try:
             check_task_id(method, task.id, answer.raw)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -823,7 +869,7 @@ def _allowed(call: Call, questions: Mapping[str, t.InputRequest]) -> dict[str, t
     """Return the questions of a task that the client of this request declared to answer."""
     allowed = {}
     for key, question in questions.items():
-        with suppress(Undeclared):
+        with suppress(Undeclared, InvalidResponse):
             allowed.update(check_questions({key: question}, call))
     return allowed
 

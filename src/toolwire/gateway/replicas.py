@@ -226,7 +226,7 @@ class Replica:
         """Return whether another process can go on with a call when this one ends."""
         return self._is_shared and bool(held.record) and _decode_record(held.record).resumption is not None
 
-    async def forget(self, held: HeldCall) -> None:
+    async def remove_record(self, held: HeldCall) -> None:
         """Remove the record of a call that is over."""
         if not held.record:
             return
@@ -357,7 +357,7 @@ class Replica:
         self._link.post_to(answers.process, "outcome", answers.exchange.encode())
         if over is not None:
             # Not before: if this process ends in between, the one that waits goes on with the call.
-            await self.forget(over)
+            await self.remove_record(over)
 
     def _on_cancel(self, data: bytes) -> None:
         task = self._serving.get(data.decode())

@@ -18,12 +18,13 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ServerError,
 )
+from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.upstreams import UPSTREAM_KEY, UpstreamPath, upstream_meta
 from toolwire.server.call import Call
-from toolwire.server.forwarded_headers import find_secret_headers, forwardable
+from toolwire.server.forwarded_headers import find_secret_headers, forwardable, take_forwarded
 from toolwire.server.subscriptions import LegacyClient
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ MAX_DESCRIBED: Final = 64
 # These members of `_meta` describe one connection, or what this gateway alone has to know.
 OF_ONE_CONNECTION: Final = frozenset({*t.MODERN_META_KEYS, t.PROGRESS_TOKEN_KEY, UPSTREAM_KEY})
 #: The headers of a trace, which go on to every server (W3C Trace Context). The second means nothing without the first.
-TRACE_HEADERS: Final = ("traceparent", "tracestate")
+_TRACEPARENT: Final = "traceparent"
+_TRACESTATE: Final = "tracestate"
 #: Members of params that the gateway writes itself.
 WRITTEN_HERE: Final = frozenset({"requestState", "inputResponses", "task"})
 #: Members of params that nearly all requests about a component have, and no others.
@@ -247,15 +249,26 @@ def parameter_headers(call: Call, headers: Headers) -> dict[str, str] | None:
     """
     sent: Mapping[str, str] | None = call.request.headers
     known = None if headers is None else {name.lower(): value for name, value in headers().items()}
-    if not sent or TRACE_HEADERS[0] not in sent:
+    if not sent or _TRACEPARENT not in sent:
         return known
-    return {**{name: sent[name] for name in TRACE_HEADERS if name in sent}, **(known or {})}
+    return {**_trace_headers(sent), **(known or {})}
+
+
+def _trace_headers(sent: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a client's trace.
+
+    W3C Trace Context: several `tracestate` are one list, and several `traceparent` are no trace.
+    """
+    parent, state = sent.get(_TRACEPARENT), sent.get(_TRACESTATE)
+    if parent is None or DUPLICATE in parent:
+        return {}
+    return {_TRACEPARENT: parent} | ({} if state is None else {_TRACESTATE: state.replace(DUPLICATE, ",")})
 
 
 def forwarded_headers(call: Call, names: Iterable[str]) -> dict[str, str] | None:
-    """Return the headers of a client's request that have one of these names; None where there are none."""
+    """Return the headers of a client's request that have one of these names, and its trace; None where none are."""
     sent: Mapping[str, str] | None = call.request.headers
-    return {name: sent[name] for name in names if name in sent} or None if sent else None
+    return {**_trace_headers(sent), **take_forwarded(sent, names)} or None if sent else None
 
 
 def allowed_headers(back: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from toolwire.client.connection import ClientConnection
@@ -63,7 +63,7 @@ class ListsOwner(Follower, Protocol):
 class SharedLists:
     """Follows the lists of one upstream, and offers what is in them."""
 
-    meet: Callable[[Call], Awaitable[None] | None] | None = None
+    load_caller_lists: Callable[[Call], Awaitable[None] | None] | None = None
     """Called before a request is looked at, where components differ between callers."""
 
     def __init__(self, owner: ListsOwner, settings: FollowSettings) -> None:
@@ -94,11 +94,11 @@ class SharedLists:
         """Follow the lists until `stop`."""
         if self.hosts.are_replicated:
             # A session of another process may have subscriptions, and lists of its own, at the upstream.
-            self._meet_conversations()
+            self._load_session_lists()
         self._start_following()
 
-    def _meet_conversations(self) -> None:
-        self.meet = self.conversations.meet
+    def _load_session_lists(self) -> None:
+        self.load_caller_lists = self.conversations.take_up_session
         self.hosts.compose()
 
     def _start_following(self) -> None:
@@ -117,14 +117,16 @@ class SharedLists:
         self.capability_lists.drop_sets()
         self.follower.cancel()
 
-    async def settle(self) -> None:
+    async def wait_until_known(self) -> None:
         """Wait for the lists of the upstream, up to the deadline that began with its start."""
         lifecycle = self.owner.lifecycle
         try:
             async with asyncio.timeout_at(lifecycle.deadline):
                 await self.follower.first.wait()
         except TimeoutError:
-            self._away(f"it has not listed its components after {self.follower.patience:g} seconds, and is waited for")
+            self._note_away(
+                f"it has not listed its components after {self.follower.patience:g} seconds, and is waited for"
+            )
         lifecycle.is_settled.set()
         self._publish_known()
 
@@ -132,13 +134,12 @@ class SharedLists:
         """Offer what was held back."""
         self.follower.updates.may_have_missed = True
         if not self.is_ready:
-            self._note([self.name], ())
+            self._show_missing([self.name], ())
         self._publish_known()
 
-    def keep_stale(self, keeps: bool) -> None:
-        """Keep the components in lists while the upstream is away, or not."""
-        self.availability.keeps_stale_lists = keeps
-        if keeps:
+    def apply_stale_rule(self) -> None:
+        """Keep the components of an upstream that is away in lists from now on, or take them out."""
+        if self.availability.keeps_stale_lists:
             self.availability.cancel_unlisting()
             if self.catalog.is_unlisted and self.follower.lists is not None:
                 self._publish(self.follower.lists)
@@ -182,14 +183,14 @@ class SharedLists:
         """Offer lists that were just read, unless the breaker is open; return whether they differ."""
         before = self.availability.last_change
         if self.owner.guard.state != "open":
-            self._there()
+            self._note_ready()
         return self.availability.last_change != before
 
     def note_lost(self, error: ToolwireError) -> None:
         text = str(error)
         if isinstance(error, Unauthorized) and text != error.message:
             text = f"{error.message}; give it credentials or headers"  # A program and a file have both.
-        self._away(text)
+        self._note_away(text)
 
     def watched_uris(self) -> list[str]:
         """Return the URIs, as the upstream has them, that clients are subscribed to outside of conversations."""
@@ -201,7 +202,22 @@ class SharedLists:
         return self.conversations.has_subscribed(client, self.components.uris.inner(uri))
 
     def announce_update(self, uri: str, params: Any) -> None:
-        self.owner.notify_updated(self.components.uris.public(uri), params)
+        if (public := self.components.find_updated(uri)) is not None:
+            self.owner.notify_updated(public, params)
+
+    # --- the lists for all clients, as those for each set of capabilities have them ---
+
+    @property
+    def overlaid(self) -> Catalog:
+        return self.catalog
+
+    @property
+    def version(self) -> float | None:
+        return self.availability.last_change
+
+    async def open_beside(self, capabilities: Mapping[str, Any]) -> RelayConnection:
+        shared = await self.back_connections.shared_connection()
+        return await self.back_connections.open_beside(capabilities, shared.revision)
 
     # --- what clients ask for ---
 
@@ -227,21 +243,25 @@ class SharedLists:
             if waited is not None:
                 return waited
         waiting, current = self.follower.freshen(), CURRENT.get(None)
-        if current is None or not self._may_vary:
+        further = None if current is None else self.find_capability_lists(current)
+        if current is None or further is None:
             return waiting
-        return self.capability_lists.freshen(current) if waiting is None else self._freshen_both(waiting, current)
+        return further.freshen(current) if waiting is None else self._freshen_both(waiting, further, current)
 
-    async def _freshen_both(self, waiting: Awaitable[None], call: Call) -> None:
+    async def _freshen_both(self, waiting: Awaitable[None], further: CapabilityLists, call: Call) -> None:
         await waiting
-        again = self.capability_lists.freshen(call)
+        again = further.freshen(call)
         if again is not None:
             await again
 
-    @property
-    def _may_vary(self) -> bool:
-        """Return whether the shared lists are those for a client that can do everything: not those of a legacy pool."""
+    def find_capability_lists(self, call: Call) -> CapabilityLists | None:
+        """Return the lists for clients that can do less than those of the lists that the caller sees; None for none.
+
+        A client of a legacy pool sees the lists of the pool, whatever it can do.
+        """
         connection = self.known_connection
-        return not self.back_connections.is_shared or (connection is not None and connection.modern)
+        may_vary = not self.back_connections.is_shared or (connection is not None and connection.modern)
+        return self.capability_lists if may_vary else None
 
     async def _freshen_after_call(self) -> None:
         """Wait a moment for the announcement of a change that a call made: it comes on another stream."""
@@ -292,9 +312,9 @@ class SharedLists:
 
     # --- what happens at the upstream ---
 
-    async def suspect(self) -> None:
+    async def reread_lists(self) -> None:
         """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""
-        await self.follower.suspect()
+        await self.follower.reread_lists()
 
     def note_change(self, conversation: Conversation, method: str | None) -> None:
         """Read lists again, because a legacy upstream announced a change in a conversation."""
@@ -304,18 +324,18 @@ class SharedLists:
     def _read_again(self, credential: Hashable) -> None:
         self.follower.read_again()
 
-    def note_breaker(self) -> None:
+    def apply_breaker(self) -> None:
         """Take the components out of lists while the breaker is open."""
         if self.owner.guard.state == "open":
-            self._away(f"its calls failed: {self.owner.guard.error}")
+            self._note_away(f"its calls failed: {self.owner.guard.error}")
         elif self.availability.is_away and self.follower.lists is not None:
-            self._there()
+            self._note_ready()
 
     async def check_upstream(self, seconds: float) -> None:
         """Send a health check, and wait for the answer for so many seconds. Raise what is wrong."""
         await self.back_connections.check(seconds)
 
-    def _there(self) -> None:
+    def _note_ready(self) -> None:
         """Offer the components: the server lists them, and nothing says that it does not work."""
         if self.availability.note_ready():
             # The stream of its changes ended, and changes since then were not announced.
@@ -323,15 +343,16 @@ class SharedLists:
             self.follower.hurry()
         self._publish_known()
 
-    def _away(self, why: str) -> None:
+    def _note_away(self, why: str) -> None:
+        """Say in lists that the components are missing, and take them out of lists after a while."""
         if self.owner.lifecycle.is_retired:
             return
         self.availability.note_away(why)
-        self._note([self.name], ())
+        self._show_missing([self.name], ())
         self.availability.unlist_soon()
         self.availability.tell_watchers()
 
-    def _note(self, missing: list[str], gateways: Iterable[str]) -> None:
+    def _show_missing(self, missing: list[str], gateways: Iterable[str]) -> None:
         """Say in lists whose components are missing, or may be out of date, and which gateways they came through."""
         if self.owner.lifecycle.is_held_back:
             return
@@ -359,7 +380,7 @@ class SharedLists:
         self.availability.cancel_unlisting()
         components, catalog = self.components, self.catalog
         generation = components.uris.generation
-        components.settle_addresses(self._all_lists())
+        components.choose_addresses(self._all_lists())
         changed = components.fill(catalog, lists)
         self.conversations.compare_all()
         if components.uris.generation != generation or changed:
@@ -369,14 +390,14 @@ class SharedLists:
             catalog.is_read = True
             changed = list(dict.fromkeys((*changed, "tools")))  # Pins approve the first list, also an empty one.
         own = [self.name] if lists.is_partial else []
-        self._note([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
+        self._show_missing([*own, *(f"{self.name}/{each}" for each in lists.missing)], lists.gateways)
         if changed or self.availability.last_change is None:
             self.availability.note_change()
         for family in changed:
             catalog.changed(family, for_sure=False)
         if "resources" in changed:
             # Clients may be subscribed already, such as those of a server in whose place this one is now.
-            self.follower.want()
+            self.follower.renew_subscription()
         self.availability.tell_watchers()
 
     def _all_lists(self) -> Iterable[RemoteLists]:
@@ -403,7 +424,7 @@ class SharedLists:
         """Make the components of an overlay. Those that the shared lists have, too, are the same objects."""
         overlay.catalog.follower = self.owner
         self.components.begin_overlay(overlay.catalog)
-        self.components.settle_addresses(self._all_lists())
+        self.components.choose_addresses(self._all_lists())
         self.components.fill_overlay(overlay.catalog, overlay.lists)
 
     def hide_shared(self, audience: Audience | None) -> None:

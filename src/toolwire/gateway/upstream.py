@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from toolwire._version import __version__
 from toolwire.client.target import Target
@@ -37,7 +37,7 @@ from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream_access import UpstreamAccess
 from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.gateway.upstream_lifecycle import UpstreamLifecycle
-from toolwire.gateway.upstream_options import TIMEOUT_SECONDS
+from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamRules
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
@@ -62,10 +62,10 @@ class Upstream(Server):
     """One server behind a gateway: its identity, and the parts that hold its state.
 
     `target` is what a `Client` connects to. `room` is how long the names of tools and prompts may be. `list_timeout` is
-    how many seconds lists wait for it. `keeps_stale_lists`: the components stay in lists while the upstream is
-    away. `trusts`: what the upstream calls public is public. `views`: its views are offered. `credentials` are those of
-    the callers, with which their calls are made, and `credential` is the kind of them. `policy` holds for all calls.
-    `forwards` are the headers of clients that go on to the upstream.
+    how many seconds lists wait for it. `find_rules` returns what the gateway says about all upstreams now. `trusts`:
+    what the upstream calls public is public. `views`: its views are offered. `credentials` are those of the callers,
+    with which their calls are made, and `credential` is the kind of them. `policy` holds for all calls. `forwards` are
+    the headers of clients that go on to the upstream.
     """
 
     def __init__(
@@ -77,10 +77,9 @@ class Upstream(Server):
         revision: str | None = None,
         room: int = MAX_NAME,
         list_timeout: float = LIST_SECONDS,
-        keeps_stale_lists: bool = False,
+        find_rules: Callable[[], UpstreamRules] = UpstreamRules,
         trusts: bool = False,
         views: bool = True,
-        answers_pings: bool = True,
         credentials: CallerPlaces | None = None,
         credential: str | None = None,
         protection: UpstreamLimits | None = None,
@@ -96,14 +95,12 @@ class Upstream(Server):
         catalog = self.catalog
         if policy is not None:
             # The servers that mount this one apply it: clients call those, and not this one.
-            self.policy: Policy | None = checked_policy(policy)
+            self.kernel.settings = structs.replace(self.kernel.settings, policy=checked_policy(policy))
             catalog.guarded = True
         self.credential: str | None = credential
         """The kind of the credential with which calls are made; None where there is none."""
         self.lifecycle: UpstreamLifecycle = UpstreamLifecycle(list_timeout)
-        self.availability: Availability = Availability(
-            name, catalog, lambda: self.lists.announce(), keeps_stale_lists=keeps_stale_lists
-        )
+        self.availability: Availability = Availability(name, catalog, lambda: self.lists.announce(), find_rules)
         if make_connections is None:
             identity = t.Implementation("toolwire-gateway", __version__)
             make_connections = partial(
@@ -126,10 +123,10 @@ class Upstream(Server):
             addresses,
             find_connection=lambda: self.lists.known_connection,
             rename=lambda inner: self.rename(inner, room),
+            find_rules=find_rules,
             access=_access_of(target, catalog),
             trusts=trusts,
             views=views,
-            answers_pings=answers_pings,
         )
         limits = protection or UpstreamLimits()
         urls = self.back_connections.urls
@@ -220,18 +217,23 @@ class Upstream(Server):
         self.lifecycle.is_held_back = False
         self.lists.offer()
 
+    def apply_rules(self) -> None:
+        """Follow the rules for all upstreams, which have changed."""
+        self.lists.apply_stale_rule()
+        self.components.apply_ping_rule()
+
     # --- as its catalogue has it ---
 
     @property
-    def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
-        return self.lists.meet
+    def load_caller_lists(self) -> Callable[[Call], Awaitable[None] | None] | None:
+        return self.lists.load_caller_lists
 
     @property
     def is_public(self) -> bool:
         return self.lists.is_public
 
-    async def settle(self) -> None:
-        await self.lists.settle()
+    async def wait_until_known(self) -> None:
+        await self.lists.wait_until_known()
 
     def freshen(self) -> Awaitable[None] | None:
         return self.lists.freshen()
@@ -241,6 +243,12 @@ class Upstream(Server):
 
     def has_named_secret(self, uri: str) -> bool:
         return self.components.has_named_secret(uri)
+
+    def is_named_secret(self, uri: str) -> bool:
+        return self.components.is_named_secret(uri)
+
+    async def stop_watching_tasks(self) -> None:
+        await self.components.tool_tasks.stop_watching()
 
     def figures(self) -> BackFigures:
         """Return what the metrics say of the upstream, beside the requests to it."""
@@ -260,6 +268,10 @@ class Upstream(Server):
     @property
     def back_key(self) -> str:
         return self.relay.key
+
+    @property
+    def back_name(self) -> str:
+        return self.relay.name_key
 
     def watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
         return self.lists.watch(uris)
@@ -292,8 +304,8 @@ class Upstream(Server):
 
     # --- as its relay has it ---
 
-    async def suspect(self) -> None:
-        await self.lists.suspect()
+    async def reread_lists(self) -> None:
+        await self.lists.reread_lists()
 
     def record_failure(self, error: ToolwireError, source: Source) -> None:
         # A process that belongs to one caller says nothing about the processes of the other callers.
@@ -313,7 +325,7 @@ class Upstream(Server):
         self.relay.sending = send
 
     def _breaker_moved(self, state: BreakerState) -> None:
-        self.lists.note_breaker()
+        self.lists.apply_breaker()
         # Also for a server that was taken away: the tasks that began there are asked about.
         self.signs.plan()
 

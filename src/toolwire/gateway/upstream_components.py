@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from toolwire.client.connection import ClientConnection
 from toolwire.gateway.addresses import Addresses, Unit, units_of
-from toolwire.gateway.linked_uris import LinkedUris, may_be_secret, origin_of
+from toolwire.gateway.linked_uris import LinkedUris, find_namers, may_be_secret, origin_of
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_components import (
     RemoteCompletion,
@@ -24,11 +24,13 @@ from toolwire.gateway.remote_extensions import extensions_of, further_capabiliti
 from toolwire.gateway.remote_lists import MAX_LEFT_OUT, RemoteLists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
+from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.rounds import digest
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import ToolBase
@@ -48,25 +50,25 @@ class UpstreamComponents:
         *,
         find_connection: Callable[[], ClientConnection | None],
         rename: Callable[[str], str],
+        find_rules: Callable[[], UpstreamRules],
         access: UpstreamAccess | None = None,
         trusts: bool = False,
         views: bool = True,
-        answers_pings: bool = True,
     ) -> None:
         """
         * `find_connection`: returns the connection on which the upstream said what it can do.
         * `rename`: returns the name of a tool or prompt here. It raises `ServerError` for one that cannot be offered.
+        * `find_rules`: returns what the gateway says about all upstreams now.
         * `trusts`: what the upstream calls public is public.
         * `views`: views are offered, and tools that are for views alone.
-        * `answers_pings`: pings of hosts that show views are answered on 2026-07-28.
         """
         self.relay: Relay = relay
         self.uris: UriNames = addresses.names
         """The URIs of the upstream that are renamed here."""
-        self.links: LinkedUris = LinkedUris(addresses.names, relay.key)
+        self.links: LinkedUris = LinkedUris(addresses.names, self._find_key)
         self.trusts: bool = trusts
         self.shows_views: bool = views
-        self.answers_pings: bool = answers_pings
+        self._find_rules = find_rules
         self.origins: frozenset[str] = frozenset()
         self.reads_directories: bool = False
         self.access: UpstreamAccess | None = access
@@ -254,23 +256,27 @@ class UpstreamComponents:
             for variable in template.template.variables:
                 catalog.complete("ref/resource", template.key, variable, RemoteCompletion(self, reference, variable))
 
-    def answer_pings(self, answers: bool) -> None:
-        """Answer the pings of hosts that show views on 2026-07-28 from now on, or not."""
-        self.answers_pings = answers
+    @property
+    def answers_pings(self) -> bool:
+        """Return whether pings of hosts that show views are answered on 2026-07-28."""
+        return self._find_rules().answers_pings
+
+    def apply_ping_rule(self) -> None:
+        """Answer pings of hosts that show views from now on, or refuse them."""
         extension = self._catalog.extensions.get(UI_EXTENSION)
         if extension is not None:
-            (answer_ping if answers else refuse_ping)(extension)
+            (answer_ping if self.answers_pings else refuse_ping)(extension)
             self._catalog.changed("extensions")
 
     # --- URIs ---
 
-    def settle_addresses(self, all_lists: Iterable[RemoteLists]) -> None:
+    def choose_addresses(self, all_lists: Iterable[RemoteLists]) -> None:
         """Choose the public URIs of everything in the lists that clients see now."""
         found: dict[tuple[str, str], Unit] = {}
         for lists in all_lists:
             for unit in units_of(lists.resources, lists.templates, lists.skills, lists.tools):
                 found.setdefault((unit.kind, unit.main), unit)
-        self._addresses.settle(found.values())
+        self._addresses.choose_addresses(found.values())
 
     def give_up_addresses(self) -> None:
         """Leave all URIs to other upstreams."""
@@ -279,7 +285,30 @@ class UpstreamComponents:
     def has_resource(self, uri: str) -> bool:
         """Return whether the upstream lists a resource, and clients may hear of it."""
         catalog = self._catalog
-        return bool(catalog.resource(uri) or catalog.template(uri)) and bool(catalog.hosts_told_of(uri))
+        # No subscription to a secret URI of another upstream goes to this one.
+        is_of_others = may_be_secret(uri) and self._is_named_by_others(uri)
+        if catalog.resource(uri) is None and (catalog.template(uri) is None or is_of_others):
+            return False
+        return bool(catalog.hosts_told_of(uri))
+
+    def _is_named_by_others(self, uri: str) -> bool:
+        """Return whether other upstreams alone named a URI to anybody."""
+        known = (host.owner.kernel.named_uris for host in self._catalog.hosts())
+        namers = {namer for each in known for namer in each.find_all(digest(uri))}
+        return bool(namers) and self.links.key not in namers
+
+    def find_updated(self, uri: str) -> str | None:
+        """Return the public URI of a resource that the upstream announces; None for one of another server."""
+        uri = self.uris.public(uri)
+        own = self._catalog.owner
+        for host in self._catalog.hosts():
+            found = host.resource(uri)
+            holder = host.addresses.get(("resources", uri)) or (None if found is None else found.owner)
+            if holder is None and self._catalog.template(uri) is None and (match := host.template(uri)) is not None:
+                holder = match[0].owner
+            if holder is not own and (holder is not None or self._is_named_by_others(uri)):
+                return None
+        return uri
 
     def own_uris(self, call: Call, uris: Iterable[str]) -> list[str]:
         """Return the URIs, as the upstream has them, that it lists or named to the caller."""
@@ -289,6 +318,16 @@ class UpstreamComponents:
         """Return whether the upstream named a URI to the caller that other callers should not get."""
         call = CURRENT.get(None)
         return call is not None and may_be_secret(uri) and self.links.has(call, uri)
+
+    @staticmethod
+    def is_named_secret(uri: str) -> bool:
+        """Return whether any upstream, also one that is gone, named such a URI to the caller."""
+        call = CURRENT.get(None)
+        return call is not None and may_be_secret(uri) and bool(find_namers(call, uri))
+
+    def _find_key(self) -> str:
+        """Return what stands for the name of the upstream, and the server that it is behind."""
+        return f"{self._catalog.host_name}:{self.relay.name_key}"
 
     # --- for the components ---
 

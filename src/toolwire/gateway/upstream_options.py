@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
+from msgspec import Struct
+
 from toolwire.gateway.back_health import QUEUE, QUEUE_SECONDS, Breaker, Health
 from toolwire.gateway.file_types import Secret, Table
 from toolwire.gateway.list_follower import LIST_SECONDS
@@ -27,6 +29,15 @@ TIMEOUT_SECONDS: Final = 60.0
 TlsT = TypeVar("TlsT")
 KindT = TypeVar("KindT")
 PolicyT = TypeVar("PolicyT")
+
+
+class UpstreamRules(Struct, frozen=True):
+    """Rules of a gateway for all its upstreams."""
+
+    keeps_stale_lists: bool = False
+    """Whether components stay in lists while their upstream is away."""
+    answers_pings: bool = True
+    """Whether hosts that show views may ping on 2026-07-28."""
 
 
 class UpstreamSettings(Table, Generic[TlsT, KindT, PolicyT], kw_only=True, frozen=True):

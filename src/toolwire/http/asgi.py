@@ -12,8 +12,10 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 
+from toolwire.http.app_settings import AppSettings
 from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
@@ -22,7 +24,6 @@ from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.http.legacy.sessions import SessionHost, Sessions
 from toolwire.http.legacy.stateless import Stateless
-from toolwire.http.limits import HttpLimits
 from toolwire.http.origin_check import Guard
 from toolwire.http.readiness import Readiness
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
@@ -96,23 +97,22 @@ class HttpApp:
         *,
         path: str = "/mcp",
         guard: Guard | None = None,
-        limits: HttpLimits | None = None,
+        settings: AppSettings | None = None,
         stateless: bool = False,
         sse: bool = False,
         pages: Mapping[str, Page] | None = None,
-        gate: HttpGate | None = None,
         callers: Callers | None = None,
     ) -> None:
-        """`gate` authenticates requests; None lets everybody in. `callers` tells apart who shares the limits."""
+        """`callers` tells apart who shares the limits."""
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
         self._endpoint = endpoint
         self._path = path.rstrip("/") or "/"
         self._guard = guard or Guard()
         self._passed: tuple[str | None, str | None, str, Any] | None = None
-        self._limits = limits = limits or HttpLimits()
+        self.settings: AppSettings = settings or AppSettings()
+        limits = self.settings.limits
         self._callers = callers or Callers()
-        self._use_gate(gate)
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
         self.unsent: UnsentAnswers = UnsentAnswers(limits.share)
@@ -144,7 +144,7 @@ class HttpApp:
         self._is_led = False
         self._stateless = None
         if stateless:
-            self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
+            self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self, endpoint.admit)
         self._offers_sse = sse
         self._pages = pages or {}
         self.sessions: Sessions | None = None
@@ -155,41 +155,20 @@ class HttpApp:
     @property
     def authenticates(self) -> bool:
         """Return whether all callers have to authenticate."""
-        return self._gate is not None and self._nobody is None
+        gate = self.settings.gate
+        return gate is not None and gate.nobody is None
 
-    def use_gate(self, gate: HttpGate | None) -> None:
-        """Have another gate authenticate requests from now on, and end the streams of callers that this one let in.
+    def apply_settings(self, settings: AppSettings) -> None:
+        """Serve requests by other settings from now on, and end the streams that a replaced gate let in.
 
         The clients open their streams again, and the new gate decides whether they may.
         """
-        replaced = self._gate
-        self._use_gate(gate)
+        replaced, gate = self.settings.gate, settings.gate
+        self.settings = settings
         # Whoever was let in by two gates is let in by each of them.
         is_wider = gate is None if replaced is None else replaced.is_narrowed
-        if self._ready_on is not None and not is_wider:
+        if self._ready_on is not None and gate is not replaced and not is_wider:
             call_on(self._ready_on, self._end_streams)
-
-    def narrow_gate(self, gate: HttpGate | None) -> None:
-        """Let in only callers whom this gate and the one in force both let in, until `use_gate` is called."""
-        if gate is None:
-            return  # It lets everybody in.
-        if self._gate is not None:
-            gate.narrow(self._gate)
-        self.use_gate(gate)
-
-    def _use_gate(self, gate: HttpGate | None) -> None:
-        self._gate = gate
-        self._nobody = None if gate is None else gate.nobody
-        self._key_headers = () if gate is None else gate.key_headers
-
-    def use_limits(self, limits: HttpLimits) -> None:
-        """Use other limits from now on, where they are looked at for each request or session."""
-        self._limits = limits
-        if self.sessions is not None:
-            self.sessions.use_limits(limits)
-        for part in (self.sse, self._stateless):
-            if part is not None:
-                part.limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -260,10 +239,10 @@ class HttpApp:
             if self.sessions is not None:
                 self.sessions.forget_loop()  # These belong to an event loop that is gone.
             if self._stateless is None:
-                self.sessions = Sessions(self._endpoint, self._limits, self._exchanges, self.unsent)
+                self.sessions = Sessions(self._endpoint, self, self._exchanges, self.unsent)
                 await self.sessions.open()
             if self._offers_sse:
-                self.sse = SseTransport(self._endpoint, self._limits, self._exchanges, self.unsent)
+                self.sse = SseTransport(self._endpoint, self, self._exchanges, self.unsent)
                 await self.sse.open()
         except BaseException:
             await self._endpoint.stop()
@@ -331,10 +310,10 @@ class HttpApp:
         try:
             if scope["method"] == "POST" and self._is_endpoint(scope):
                 self._check_source(scope, headers)
-                gate = self._gate
-                if gate is not None:
-                    await self._admit(gate, scope, headers)
-                await self._post(gate, scope, headers, receive, send, extra)
+                settings = self.settings
+                if settings.gate is not None:
+                    await self._admit(settings.gate, scope, headers)
+                await self._post(settings, scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
         except HttpRefusal as refusal:
@@ -373,7 +352,8 @@ class HttpApp:
     ) -> None:
         """Answer 403 and name the scopes that suffice (2025-11-25 basic/authorization, insufficient scope)."""
         body = encode_error(error.request_id, error.code, error.message, error.data)
-        challenge = () if self._gate is None else (self._gate.insufficient(scope, headers, error.scopes),)
+        gate = self.settings.gate
+        challenge = () if gate is None else (gate.insufficient(scope, headers, error.scopes),)
         await respond(send, 403, body, (*JSON_TYPE, *challenge, *extra))
 
     async def _turn_away(
@@ -396,6 +376,27 @@ class HttpApp:
         scope[ADDRESS] = self._callers.address(scope, headers)
         scope[_PRINCIPAL] = await gate.admit(scope, headers)
 
+    async def _admit_again(self, scope: Scope) -> tuple[AppSettings, dict[str, str]]:
+        """Let a request in by the settings of now; return them, and its headers.
+
+        They changed since it was let in, and nothing was begun for it.
+        """
+        while True:
+            settings, headers = self.settings, headers_of(scope)
+            scope.pop(_PRINCIPAL, None)
+            if settings.gate is not None:
+                await self._admit(settings.gate, scope, headers)
+            if settings is self.settings:
+                return settings, headers
+
+    async def _admit_same(self, scope: Scope, before: Any) -> tuple[Any, dict[str, str]]:
+        """Let a request of the principal `before` in again; return its principal and headers. Raise `HttpRefusal`."""
+        _, headers = await self._admit_again(scope)
+        principal = scope.get(_PRINCIPAL)
+        if self._endpoint.principal_key(principal) != self._endpoint.principal_key(before):
+            raise HttpRefusal(403, "This is another caller")
+        return principal, headers
+
     def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         return self._callers.of(scope.get(_PRINCIPAL), scope, headers)
 
@@ -404,7 +405,8 @@ class HttpApp:
     ) -> GetStream | None:
         """Answer a request that is no call, or return the stream that answers it."""
         path = path_of(scope)
-        method = scope["method"]
+        method, settings = scope["method"], self.settings
+        gate = settings.gate
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             trouble, detail = ("", "ok") if path == "/livez" else await self._condition()
             await respond(send, 503 if trouble else 200, (trouble or detail).encode(), TEXT_TYPE)
@@ -412,22 +414,21 @@ class HttpApp:
         if path in self._pages and method in ("GET", "HEAD"):
             self._check_source(scope, headers)
             page = self._pages[path]
-            if self._gate is not None and not page.decides:
-                await self._admit(self._gate, scope, headers)
+            if gate is not None and not page.decides:
+                await self._admit(gate, scope, headers)
             await respond(send, *await page.answer(headers))
             return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)
             return None
-        if self._gate is not None and await self._served_by(self._gate, path, scope, headers, receive, send):
+        if gate is not None and await self._served_by(gate, path, scope, headers, receive, send):
             return None
         if not self._is_endpoint(scope):
             raise HttpRefusal(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers, settings.key_headers)))
             return None
-        gate = self._gate
         if gate is not None:
             await self._admit(gate, scope, headers)
         return await self._other_method(gate, scope, headers, send, extra)
@@ -436,6 +437,8 @@ class HttpApp:
         self, gate: HttpGate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
         """Let the gate answer a request for one of its own pages; return False when it is for none of them."""
+        if gate.is_for_browsers(path):
+            self._check_source(scope, headers)
         scope[ADDRESS] = self._callers.address(scope, headers)
         upload = Upload(receive, self._uploads, self._caller(scope, headers))
         try:
@@ -456,12 +459,12 @@ class HttpApp:
             missing = self._endpoint.missing()
         remark = self._endpoint.remark
         if left_out := self._endpoint.left_out():
-            named = ", ".join(repr(each) for each in left_out[:10]) if self._gate is None else ""
+            named = ", ".join(repr(each) for each in left_out[:10]) if self.settings.gate is None else ""
             remark = ", ".join(filter(None, (remark, named or counted(len(left_out), "component")))) + " left out"
         if not missing:
             return "", f"ok, {remark}" if remark else "ok"
         # Anybody may ask, but not everybody may know the names.
-        names = ", ".join(missing) if self._gate is None else counted(len(missing), "server")
+        names = ", ".join(missing) if self.settings.gate is None else counted(len(missing), "server")
         told = ", ".join(filter(None, (f"{names} missing", remark)))
         return (told, "") if self._endpoint.is_strict else ("", f"ok, {told}")
 
@@ -482,7 +485,7 @@ class HttpApp:
             self._gets.take(caller)
             try:
                 stream = await self.sessions.get(scope.get(_PRINCIPAL), headers)
-                if gate is not self._gate:
+                if gate is not self.settings.gate:
                     stream.linger()
                 return stream
             except BaseException:
@@ -503,26 +506,29 @@ class HttpApp:
         self._check_source(scope, headers)
         method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers, self.settings.key_headers)))
             return
         if method != allowed:
             raise HttpRefusal(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
-        gate = self._gate
-        if gate is not None:
-            await self._admit(gate, scope, headers)
+        settings = self.settings
+        if settings.gate is not None:
+            await self._admit(settings.gate, scope, headers)
         await self._ensure_started()
         assert self.sse is not None
-        caller = self._caller(scope, headers)
         if path == STREAM_PATH:
             self._check_open()
-            self._check_gate(gate)
+            if settings is not self.settings:
+                settings, headers = await self._admit_again(scope)
+            caller = self._caller(scope, headers)
             paced = PacedSend(send, self.unsent, caller)
             await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, paced, extra)
         else:
             check_media(headers)
-            upload = Upload(receive, self._uploads, caller)
+            upload = Upload(receive, self._uploads, self._caller(scope, headers))
             try:
-                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+                body = await read_body(headers, upload.receive, settings.limits.body, settings.limits.upload)
+                if settings is not self.settings:
+                    settings, headers = await self._admit_again(scope)
                 await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
             finally:
                 upload.release()
@@ -531,11 +537,6 @@ class HttpApp:
         """Refuse a new stream while the server stops, because the stream would have to end at once."""
         if self._draining:
             raise HttpRefusal(503, "The server is stopping", _RETRY_LATER)
-
-    def _check_gate(self, gate: HttpGate | None) -> None:
-        """Refuse a new stream that another gate has let in than the one that decides now."""
-        if gate is not self._gate:
-            raise HttpRefusal(503, "The authorization of the server has changed: try again", _RETRY_LATER)
 
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host, server = headers.get("host"), scope.get("server")
@@ -554,7 +555,7 @@ class HttpApp:
 
     async def _post(
         self,
-        gate: HttpGate | None,
+        settings: AppSettings,
         scope: Scope,
         headers: Mapping[str, str],
         receive: Receive,
@@ -565,33 +566,36 @@ class HttpApp:
         direct: Direct | None = scope.get(DIRECT)
         if self._ready_on is not (asyncio.get_running_loop() if direct is None else direct.loop):
             await self._ensure_started()
-        principal, caller = scope.get(_PRINCIPAL), self._caller(scope, headers)
+        caller = self._caller(scope, headers)
         upload: Upload | None = None
         outlet: ExchangeOutlet | None = None
         try:
-            body = whole_body(direct, self._limits.body)
+            body = whole_body(direct, settings.limits.body)
             if body is None:
                 upload = Upload(receive, self._uploads, caller)
-                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+                body = await read_body(headers, upload.receive, settings.limits.body, settings.limits.upload)
+            if settings is not self.settings:
+                settings, headers = await self._admit_again(scope)
+                caller = self._caller(scope, headers)
+            principal = scope.get(_PRINCIPAL)
+            # From here to the call nothing is awaited, so that one front decides about the caller and serves the call.
             if not self._is_modern(headers, body):
                 paced = PacedSend(send, self.unsent, caller)
-                await self._post_legacy(principal, caller, headers, body, receive, paced, extra)
+                await self._post_legacy(settings, scope, caller, headers, body, receive, paced, extra)
                 return
             paths = self._endpoint.header_paths_for(principal)
-            verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
+            verdict = classify(headers, body, self._lifecycle, paths, max_depth=settings.limits.depth)
             if isinstance(verdict, Incoming):
                 verdict.headers, verdict.principal, verdict.caller = headers, principal, caller
                 listens = verdict.method == _LISTEN
-                if listens:
-                    self._check_gate(gate)
-                else:
+                if not listens:
                     self._exchanges.check(caller)
                     self.unsent.check(caller)
                 waiting = self._waiting_streams if listens else self._waiting
                 outlet = ExchangeOutlet(
                     receive, send, verdict.revision, extra, direct, only_stream, waiting, caller, self.unsent
                 )
-                await (self._listen if listens else self._exchange)(verdict, outlet)
+                await (self._listen if listens else self._exchange)(settings, verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
             elif isinstance(verdict, Acknowledged):
@@ -606,7 +610,8 @@ class HttpApp:
 
     async def _post_legacy(
         self,
-        principal: Any,
+        settings: AppSettings,
+        scope: Scope,
         caller: Caller,
         headers: Mapping[str, str],
         body: bytes,
@@ -614,9 +619,12 @@ class HttpApp:
         send: PacedSend,
         extra: HeaderList,
     ) -> None:
+        principal = scope.get(_PRINCIPAL)
         if self._stateless is None:
             assert self.sessions is not None
-            await self.sessions.post(principal, caller, headers, body, receive, send, extra)
+            # The calls of a batch share the scope, from which the first one takes the principal.
+            again = partial(self._admit_same, scope, principal)
+            await self.sessions.post(settings, again, principal, caller, headers, body, receive, send, extra)
             return
         self.unsent.check(caller)
         self._exchanges.take(caller)
@@ -632,26 +640,26 @@ class HttpApp:
         # 2026-07-28 has no sessions, so with that version the session id is ignored.
         return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
 
-    async def _listen(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
+    async def _listen(self, settings: AppSettings, incoming: Incoming, outlet: ExchangeOutlet) -> None:
         self._listening.add(outlet)
         try:
-            await self._exchange(incoming, outlet)
+            await self._exchange(settings, incoming, outlet)
         finally:
             self._listening.discard(outlet)
 
-    async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
+    async def _exchange(self, settings: AppSettings, incoming: Incoming, outlet: ExchangeOutlet) -> None:
         status = 200
         try:
             handled = self._endpoint.handler.handle(incoming, outlet)
             result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
-            body = encode_answer(incoming.id, result, self._limits.result)
+            body = encode_answer(incoming.id, result, settings.limits.result)
             result = None
         except BaseException as raised:
             if isinstance(raised, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
                 raised.request_id = incoming.id
                 raise
-            failure = encode_failure(incoming, raised, self._limits.result)
+            failure = encode_failure(incoming, raised, settings.limits.result)
             if failure is None:
                 if await outlet.was_left():
                     return

@@ -32,6 +32,9 @@ class HttpGate(Protocol):
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
         """Return the principal of a request, or raise `HttpRefusal`; remove credentials from the headers."""
 
+    def is_for_browsers(self, path: str) -> bool:
+        """Return whether one of the gate's own pages at a path is for people, who open it in a browser."""
+
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:

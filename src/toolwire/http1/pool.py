@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urljoin
 
 from toolwire._version import __version__
-from toolwire.base_errors import Timeout, ToolwireError, Unreachable
+from toolwire.base_errors import Timeout, ToolwireError, Unreachable, UnsendableRequest
 from toolwire.extras import require
 from toolwire.http1 import public_addresses
 from toolwire.http1.response import HttpResponse, StartedResponse
@@ -303,5 +303,5 @@ def _field(name: str) -> str:
     return "" if name in _FRAMING else name
 
 
-def _unsendable() -> Unreachable:
-    return Unreachable("A header of the request has a name or a value that cannot be sent")
+def _unsendable() -> UnsendableRequest:
+    return UnsendableRequest("A header of the request has a name or a value that cannot be sent")

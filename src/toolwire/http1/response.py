@@ -53,6 +53,8 @@ class HttpResponse(ABC):
     url: str
     credentials: Mapping[str, str] = MappingProxyType({})
     """The headers with credentials that the request carried, as its sender says."""
+    is_quotable: bool = True
+    """Whether an error may quote what the server said."""
 
     @abstractmethod
     def header(self, name: str) -> str | None:

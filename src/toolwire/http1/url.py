@@ -126,11 +126,14 @@ def _origin(url: str) -> str:
 
 
 def _canonical_host(name: str) -> str:
-    """Return the one spelling of a host; raise ValueError for what is none."""
-    host = _host(name).removesuffix(".")
+    """Return the one spelling of a host; raise ValueError for what is none.
+
+    A dot at the end stays: where search domains are in use, `tools.` and `tools` are two machines.
+    """
+    host = _host(name)
     address = public_addresses.parse(host)
     if not isinstance(address, IPv6Address):
-        return _host(host)
+        return host
     # Python writes an address with another one inside differently in 3.13 and later.
     written = address.compressed if address.ipv4_mapped is None else f"::ffff:{address.ipv4_mapped}"
     _, sign, zone = host.partition("%")

@@ -165,7 +165,7 @@ class PageCalls:
 
         async def send() -> Raw:
             # No timeout: a person watches the call, and may be answering a question of the server.
-            whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=report)
+            whole = await client._sender.ask(call.method, request, _whole, timeout=math.inf, on_progress=report)
             raw: Raw = whole.raw
             return raw
 

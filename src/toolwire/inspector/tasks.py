@@ -26,8 +26,8 @@ _PATIENCE: Final = 5.0
 class WatchedTask(TaskHandle):
     """A task that tells its state whenever the client asks for it."""
 
-    def __init__(self, client: Client, started: TaskHandle, tell: Callable[[TaskState], None]) -> None:
-        super().__init__(client, started.id, started.tool)
+    def __init__(self, started: TaskHandle, tell: Callable[[TaskState], None]) -> None:
+        super().__init__(started._calls, started.id, started.tool)
         self._inline = started._inline
         self._stop_reports = started._stop_reports
         self._tell = tell
@@ -45,7 +45,7 @@ class WatchedTask(TaskHandle):
         """
         looking = None if looks_by_itself else asyncio.ensure_future(self._look())
         try:
-            raw = await self._outcome(self._client._clock(math.inf), on_progress)
+            raw = await self._outcome(self._sender.start_clock(math.inf), on_progress)
             if looking is not None:
                 await self._last_look()
             return raw
@@ -53,7 +53,7 @@ class WatchedTask(TaskHandle):
             with contextlib.suppress(ToolwireError):
                 ended = await asyncio.shield(asyncio.ensure_future(self._stop()))
                 if ended.status in ("completed", "failed"):
-                    return await self._outcome(self._client._clock(math.inf), None)
+                    return await self._outcome(self._sender.start_clock(math.inf), None)
             raise
         finally:
             if looking is not None:
@@ -82,7 +82,7 @@ async def call_as_task(
 ) -> Raw:
     """Call a tool that may become a task, and wait for its result."""
     started = await client.call_tool_as_task(name, arguments, timeout=math.inf, on_progress=on_progress)
-    task = WatchedTask(client, started, tell)
+    task = WatchedTask(started, tell)
     # On 2026-07-28 a client waits by polling, which shows the state. Before, it waits in one long request.
     return await task.outcome(on_progress, looks_by_itself=is_modern(client.revision) or not task.id)
 

@@ -27,7 +27,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ResourceNotF
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.binding.arguments import InvalidArguments
 from toolwire.server.call import CURRENT, Call
-from toolwire.server.components.base import Cache
+from toolwire.server.components.cache import Cache
 from toolwire.server.components.tools import error_result
 
 T = TypeVar("T")

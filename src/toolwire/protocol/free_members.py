@@ -39,8 +39,6 @@ _HANDLES: Final = frozenset(
         "progressToken",
         "id",
         "toolUseId",
-        "createdAt",
-        "lastUpdatedAt",
         "resultType",
         "cacheScope",
         "mode",
@@ -57,6 +55,8 @@ _META_HANDLES: Final[dict[str, tuple[type[t.Wire], ...]]] = {
     # 2025-11-25 tasks, related task metadata: on what belongs to a task, and on the answer to `tasks/result`.
     t.RELATED_TASK_KEY: (t.RequestParams, t.NotificationParams, t.GetTaskPayloadResult),
 }
+# The members of wire types that are times.
+_TIMES: Final = frozenset({"createdAt", "lastUpdatedAt", "lastModified"})
 # A time as ISO 8601 has it. Any other text in the place of a time is the author's.
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -165,8 +165,10 @@ def _rewrite_struct(type_: type[Struct], value: dict[str, Any], rewrite: Rewrite
             own[name] = item if isinstance(item, str | int) else rewrite(item)
         elif name == "_meta":
             own[name] = _rewrite_meta(type_, item, rewrite)
-        elif type_ is t.Annotations and name in ("lastModified", "priority"):
+        elif name in _TIMES and name in fields:
             own[name] = item if isinstance(item, str) and _TIME.fullmatch(item) else rewrite(item)
+        elif name == "priority" and type_ is t.Annotations:
+            own[name] = rewrite(item)
         elif name == "result" and issubclass(type_, t.DetailedTask):
             own[name] = rewrite_members(find_result_type("tools/call", item), item, rewrite)
         elif name == "requestedSchema" and type_ is t.ElicitRequestParams and isinstance(item, dict):

@@ -15,14 +15,23 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, find_data_member
+from toolwire.protocol.errors import (
+    BAD_JSON,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    InvalidResponse,
+    ProtocolError,
+    find_data_member,
+)
+from toolwire.protocol.methods import methods
 from toolwire.protocol.open_codec import replace_members
+from toolwire.protocol.revisions import MODERN
 
 Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
 
@@ -158,7 +167,7 @@ class Rounds:
         self.unfinished: State | None = None
         """The state that is not answered completely: the handler must not run, and `pending` is what is missing."""
         self.answers: dict[str, Answered] = {}
-        self._keys = Keys()
+        self.keys: Keys = Keys()
         self._offered: dict[str, Raw] = {}
         self._seconds: float | None = None
         self._max_rounds = max_rounds
@@ -189,6 +198,10 @@ class Rounds:
                 self.pending[key] = (asked, t.decode(_REQUESTS[asked.kind], asked.request))
         return state
 
+    def has_used(self, key: str) -> bool:
+        """Return whether the handler asked the question with this key in this run."""
+        return key in self.keys.used
+
     def offer(self, responses: Mapping[str, Raw]) -> None:
         """Take answers that came before anything was asked: a client may know what a named question will be."""
         self._offered = dict(responses)
@@ -198,7 +211,7 @@ class Rounds:
     ) -> Raw | None:
         """The answer to a question; None when it has to wait for the next round, which comes within `seconds`."""
         asked = Asked(kind, digest(kind, params))
-        named, key = key is not None, self._keys.choose(kind, asked.digest, key)
+        named, key = key is not None, self.keys.choose(kind, asked.digest, key)
         if named and key in self._offered:
             self.answers[key] = Answered(asked.digest, checked_answer(key, kind, self._offered[key]))
         answered = self.answers.get(key)
@@ -226,7 +239,7 @@ class Rounds:
             round=self.round + 1,
             asked=self._asked(),
             # Only answers that this run used, so that a stale one does not travel for ever.
-            answers={key: self.answers[key] for key in self.answers if key in self._keys.used},
+            answers={key: self.answers[key] for key in self.answers if key in self.keys.used},
             steps=self.steps,
         )
 
@@ -271,6 +284,62 @@ def checked_answer(key: str, kind: str, response: Raw) -> Raw:
 
 
 # --- The client's half -----------------------------------------------------------------------------------------------
+
+# The pause before the next round, where the server asks no question. It doubles each round.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class _ResultKind(Struct):
+    """The kind of a result. One that does not name its kind is complete (RPC-8)."""
+
+    result_type: str = msgspec.field(default="complete", name="resultType")
+
+
+_decode_kind = msgspec.json.Decoder(_ResultKind).decode
+
+
+class Round(NamedTuple):
+    """The work before a request is sent again: answer its questions, or pause where there are none."""
+
+    result: t.InputRequiredResult
+    questions: Mapping[str, t.InputRequest]
+    pause: float
+    """Seconds, for a round without questions."""
+
+
+def result_kind(raw: Raw) -> str:
+    """Return the kind of a result. Raise `msgspec.DecodeError` for what is no object."""
+    return _decode_kind(raw).result_type
+
+
+def check_kind(method: str, raw: Raw) -> str:
+    """Return the kind of a result: `complete` or `input_required`. Raise `InvalidResponse` for any other."""
+    try:
+        kind = result_kind(raw)
+    except msgspec.DecodeError:
+        kind = ""
+    row = methods(MODERN).get(method)
+    # MRTR-1: the protocol says which of its methods have rounds. An extension says it for its own.
+    if kind == "complete" or (kind == "input_required" and (row is None or row.rounds)):
+        return kind
+    # RPC-7: a response of an unknown kind, or of a kind that this method does not have, is invalid.
+    raise InvalidResponse(f"The server answered {method} with the result type {kind[:50]!r}")
+
+
+def read_round(method: str, raw: Raw, number: int) -> Round:
+    """Return what to do after a result that asks for more. `number` counts the rounds before it."""
+    check_kind(method, raw)
+    if number == MAX_ROUNDS:
+        raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+    try:
+        result = t.decode(t.InputRequiredResult, raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidResponse(f"The server's questions in {method} cannot be read: {error}") from None
+    if not result.input_requests and result.request_state is UNSET:
+        raise InvalidResponse(f"The server wants more for {method} and does not say what")  # MRTR-2
+    pause = min(_FIRST_PAUSE * 2.0 ** min(number, 30), _LONGEST_PAUSE)
+    return Round(result, result.input_requests or {}, pause)
 
 
 def retry_params(params: t.RoundRequestParams, result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Any:

@@ -14,13 +14,16 @@ import base64
 import binascii
 import hmac
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from toolwire.protocol.errors import ToolwireError
 
 MIN_SECRET_LENGTH = 16
 #: 32 KiB of payload and its trimmings; a larger state belongs in a store, with only its key sealed.
 MAX_TOKEN_LENGTH = 48 * 1024
+
+#: The end of a warning of what is lost with this process.
+NO_SECRET: Final = "this server has no secret of its own (set TOOLWIRE_SECRET, or give it secret=)"
 
 VERSION = "v1"
 _KEY_ID_BYTES = 9
@@ -34,6 +37,10 @@ class BadSeal(ToolwireError):
         super().__init__("The sealed value is not valid.")
 
 
+class TooLargeToSeal(ValueError):
+    """The payload is too large to seal."""
+
+
 class Sealer(Protocol):
     """Seals with its first key, opens with any."""
 
@@ -42,7 +49,7 @@ class Sealer(Protocol):
         """Return whether the peer is kept from reading the payload."""
 
     def seal(self, payload: bytes, context: bytes) -> str:
-        """Text that `open` accepts with the same context only. ValueError when the payload is too large to seal."""
+        """Text that `open` accepts with the same context only; raises `TooLargeToSeal`."""
 
     def open(self, token: str, context: bytes) -> bytes:
         """The payload; raises `BadSeal`."""
@@ -123,7 +130,8 @@ def associated_data(key_id: str, context: bytes) -> bytes:
 def write_token(key_id: str, body: bytes) -> str:
     token = f"{VERSION}.{key_id}.{encode_base64url(body)}"
     if len(token) > MAX_TOKEN_LENGTH:
-        raise ValueError(f"The payload is too large to seal: {len(token)} characters, {MAX_TOKEN_LENGTH} are allowed.")
+        told = f"The payload is too large to seal: {len(token)} characters, {MAX_TOKEN_LENGTH} are allowed."
+        raise TooLargeToSeal(told)
     return token
 
 

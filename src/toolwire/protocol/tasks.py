@@ -220,6 +220,8 @@ class Record(Struct, omit_defaults=True):
     """The process that accepted the call. It holds the connection of the client, and tells the client of the task."""
     questions: dict[str, Question] = {}
     answers: dict[str, Reply] = {}
+    steps: dict[str, Raw] = {}
+    """The results of the steps that its call made before it was a task."""
     result: Raw | UnsetType = UNSET
     revision: str = ""
     """The revision that the result is written for."""
@@ -330,24 +332,6 @@ def checked_number(name: str, value: Any, *, is_time: bool = False) -> float:
     if not math.isfinite(number):
         raise ServerError(f"{name}= is a number that a float can have, not {_named(value)}")
     return number
-
-
-def check_numbers(name: str, value: Any) -> None:
-    """Raise `ValueError` for NaN and infinity in a value, which JSON lacks."""
-
-    def plain(other: Any) -> Any:
-        dump = getattr(other, "model_dump", None)  # A model of pydantic. The encoder judges other objects.
-        return None if dump is None else dump()
-
-    waiting = [msgspec.to_builtins(value, str_keys=True, enc_hook=plain)]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, float) and not math.isfinite(each):
-            raise ValueError(f"JSON has no number {each}, which is in the {name}")
-        if isinstance(each, dict):
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
 
 
 def _named(value: Any) -> str:

@@ -10,8 +10,8 @@ decide what it may use. Lists are computed once for each permission set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -95,9 +95,7 @@ class View:
 class Access:
     """The restrictions of one server, and of the servers that are mounted in it."""
 
-    def __init__(
-        self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]] | None, most_uris: int
-    ) -> None:
+    def __init__(self, catalog: Catalog, effective: Effective | None, most_uris: int) -> None:
         """`effective` adds implied scopes; None where no scope implies another. `most_uris` is `Limits.uris`."""
         self._catalog = catalog
         self._most_uris = most_uris
@@ -116,11 +114,11 @@ class Access:
         self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
         catalog.listeners.append(self._changed)
 
-    def imply(self, effective: Callable[[Iterable[str]], frozenset[str]] | None) -> None:
+    def imply(self, effective: Effective | None) -> None:
         """Take over which scopes imply others; None where none does."""
         self.implies: bool = effective is not None
         """Whether some scope implies another."""
-        self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
+        self.effective: Effective = frozenset if effective is None else effective
 
     def restrict(self, tag: str, scopes: str | Iterable[str] | None, visible_to: VisibleTo) -> None:
         """Add a rule for every component that has, or will have, the tag. It takes no earlier rule away."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Vault
     from toolwire.server.context.progress import Progress
     from toolwire.server.judgements import Judgement
+    from toolwire.server.settings import Settings
     from toolwire.wire.process_workers import ProcessWorkers
 
 # How many seconds of its time a handler keeps for its answer.
@@ -57,10 +58,17 @@ class Mask(Protocol):
     def __call__(self, value: Any, type_: type[t.Wire] | None = None) -> Any: ...
 
 
-class TaskRun(Protocol):
-    """A call that is a task, or may become one."""
+class AcceptedTask(Protocol):
+    """A task that a call became, as far as the observers of the call need it."""
 
     id: str
+
+    def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None: ...
+
+
+class TaskRun(AcceptedTask, Protocol):
+    """A call that is a task of this server, or may become one."""
+
     attempt: int
     policy_timeout: float | None
 
@@ -74,8 +82,6 @@ class TaskRun(Protocol):
     def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
 
     async def detach(self) -> None: ...
-
-    def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None: ...
 
 
 class OwnServer(Protocol):
@@ -131,8 +137,8 @@ class Host(Protocol):
         """Return what watches the requests to servers behind this one."""
 
     @property
-    def state_seconds(self) -> float:
-        """Return how many seconds a client has to answer questions (`Limits.state`)."""
+    def settings(self) -> Settings:
+        """Return the options that a call which begins now keeps."""
 
     async def open_asking(self, call: Call) -> Asking: ...
 
@@ -215,6 +221,8 @@ class Call:
     """The `CallTarget`; `target_of` looks for it when somebody wants it."""
     task: asyncio.Task[Any] | None = None
     """The asyncio task that runs the middleware."""
+    task_elsewhere: AcceptedTask | None = None
+    """The task of an upstream that the call became, or one that a gateway made of its end."""
     task_run: TaskRun | None = None
     trace: str | None = None
     """The id of the OpenTelemetry trace."""
@@ -227,6 +235,7 @@ class Call:
 
     def __init__(self, host: Host, request: Incoming, outlet: Outlet) -> None:
         self.host = host
+        self.settings: Settings = host.settings
         self.request = request
         self.outlet = outlet
 

@@ -19,7 +19,7 @@ _MAX_NAME: Final = 200
 class CallTarget:
     """The target of one request. Its arguments are decoded when somebody looks at them, and only once."""
 
-    __slots__ = ("_plain", "found", "method", "name", "params", "variables")
+    __slots__ = ("_plain", "found", "method", "name", "params", "replaced", "variables", "version")
 
     def __init__(
         self, method: str, name: str, params: Any, found: Found[Any] | None, variables: dict[str, str] | None = None
@@ -30,7 +30,17 @@ class CallTarget:
         self.found: Found[Any] | None = found
         self.params: Any = params
         self.variables: dict[str, str] = variables or {}
+        self.version: int | None = None
+        """The version of the catalogue in which the component was found; None if that does not matter."""
+        self.replaced: CallTarget | None = None
+        """The target that policies judged, where the component became another one before it ran."""
         self._plain: dict[str, Any] | None = None
+
+    def is_same(self, other: CallTarget) -> bool:
+        """Return whether both have the same component, on the same way."""
+        if self.found is None or other.found is None:
+            return self.found is other.found
+        return self.found.component is other.found.component and self.found.way == other.found.way
 
     @property
     def back(self) -> str | None:

@@ -27,6 +27,7 @@ from toolwire.stores import Stores
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
+    from toolwire.server.named_uris import NamedUris
     from toolwire.server.policy import Policy
 
 C = TypeVar("C", bound=Component)
@@ -160,6 +161,7 @@ class OwnerKernel(Protocol):
 
     audit: AuditLog | None
     middleware: list[Middleware]
+    named_uris: NamedUris
     stores: Stores
 
     @property
@@ -191,7 +193,9 @@ class Owner(OwnServer, Protocol):
     """The server that a catalogue belongs to, as far as the servers that mount it need it."""
 
     catalog: Catalog
-    policy: Policy | None
+
+    @property
+    def policy(self) -> Policy | None: ...
 
     @property
     def kernel(self) -> OwnerKernel: ...
@@ -210,7 +214,7 @@ class Awaited(Protocol):
     def is_public(self) -> bool:
         """Return whether the components are the same for everybody, and everybody may know them."""
 
-    async def settle(self) -> None:
+    async def wait_until_known(self) -> None:
         """Wait, for a short time, until the components are known."""
 
     def freshen(self) -> Awaitable[None] | None:
@@ -221,7 +225,7 @@ class Follower(Awaited, Protocol):
     """Keeps a catalogue up to date whose components live elsewhere."""
 
     @property
-    def meet(self) -> Callable[[Call], Awaitable[None] | None] | None:
+    def load_caller_lists(self) -> Callable[[Call], Awaitable[None] | None] | None:
         """Called before a request is looked at, where the components differ between callers; None where they do not."""
 
     @property
@@ -231,11 +235,17 @@ class Follower(Awaited, Protocol):
     def has_named_secret(self, uri: str) -> bool:
         """Return whether the server named a URI to the caller that others should not get."""
 
+    def is_named_secret(self, uri: str) -> bool:
+        """Return whether any server, also one that is gone, named such a URI to the caller."""
+
     def figures(self) -> BackFigures:
         """Return the state of the server that has the components, for the metrics."""
 
     def look_again(self, call: Call) -> Awaitable[Any] | None:
         """Look again for components, before a tool of a call is unknown; None where that tells nothing new."""
+
+    async def stop_watching_tasks(self) -> None:
+        """Say of the ends that observers wait for that they are not known: the host is about to stop."""
 
 
 class Found(Struct, Generic[C], frozen=True):
@@ -509,8 +519,8 @@ class Catalog:
             host._family = host._local = host._followers = host._awaited = None
             each_mount = (mount for each in (host, *host.family()) for mount in each.mounts)
             host.has_upstreams = any(mount.upstream is not None for mount in each_mount)
-        meets = any(each.meet is not None for each in catalog.followers)
-        if meets or any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
+        is_loading = any(each.load_caller_lists is not None for each in catalog.followers)
+        if is_loading or any(each.owner.kernel.middleware for each in (catalog, *catalog.family())):
             for host in hosts:
                 host.owner.kernel.compose()
         for kind in ("tools", "resources", "prompts", _EXTENSIONS):
@@ -592,6 +602,11 @@ class Catalog:
         for host in self._hosts:
             found.update(dict.fromkeys((host, *host.hosts())))
         return list(found)
+
+    @property
+    def host_name(self) -> str:
+        """Return the name of the server that mounts this one first; empty where none does."""
+        return next((host.owner.name for host in self._hosts), "")
 
     def hosts_told_of(self, uri: str) -> list[Catalog]:
         """Return the catalogues in which this one is mounted, and whose clients may hear of a resource here."""
@@ -871,10 +886,10 @@ class Catalog:
                 return found, variables
         mounted = [mount.template(uri, sees, way) for mount in self.mounts]
         matched = [each for each in mounted if each is not None]
-        if matched and not way and self.has_upstreams:
+        if matched and not way and self.has_upstreams and any(each.is_named_secret(uri) for each in self.followers):
             # A signed URI is for nobody but the upstream that named it, whatever templates match it.
             named = [each for each in self.followers if each.has_named_secret(uri)]
-            matched = [each for each in matched if not named or each[0].owner.catalog.follower in named]
+            matched = [each for each in matched if each[0].owner.catalog.follower in named]
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
 

@@ -17,12 +17,17 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from toolwire.printable import printable
 from toolwire.protocol.errors import ServerError
 from toolwire.schemas import Profile
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
+# A command shows the last line of an error, up to 8 KiB of it.
+_MOST_NAMED: Final = 10
+_MOST_SAID: Final = 300
+_NO_FOLDER: Final = "it is no folder"
 FOLDERS: Final = ("tools", "resources", "prompts")
 # A component directory is a package of this name and a number, so that its files can import one another by a dot.
 PACKAGE: Final = "toolwire_components_"
@@ -64,9 +69,12 @@ def scan(directory: str | os.PathLike[str], *, schema_profile: Profile = "portab
     failed: dict[str, BaseException] = {}
     seen: set[int] = set()
     for folder in FOLDERS:
+        if os.path.lexists(root / folder) and not (root / folder).is_dir():
+            failed[folder] = ServerError(_NO_FOLDER)
         for file in _files(root / folder, set()):
             name = file.relative_to(root)
             try:
+                _check_file(file)
                 module = _import(package, name)
                 components = list(_defined(module, folder, schema_profile))
             except (Exception, SystemExit) as error:
@@ -93,7 +101,8 @@ def component_directory(module: str) -> str | None:
 
 def component_files(directory: Path) -> tuple[Path, ...]:
     """List the files that a scan of a directory imports."""
-    return tuple(file for folder in FOLDERS for file in _files(directory / folder, set()))
+    files = (file for folder in FOLDERS for file in _files(directory / folder, set()))
+    return tuple(file for file in files if file.is_file())
 
 
 # --- where ---
@@ -143,17 +152,30 @@ def _starting_points() -> Iterator[Path]:
 
 
 def _files(folder: Path, above: set[Path]) -> Iterator[Path]:
-    """Walk a folder in the order of names. Follow links, except those that lead back to a folder above."""
+    """Walk a folder in the order of names. Follow links, except those that lead back to a folder above.
+
+    What looks like a component file, or like a link to one or to a folder, and is none is among them.
+    """
     real = folder.resolve()
     if real in above or not folder.is_dir():
         return
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(("_", ".")):
             continue
-        if entry.is_dir():
+        if entry.is_dir() and entry.suffix != ".py":
             yield from _files(entry, above | {real})
-        elif entry.suffix == ".py" and entry.is_file():
+        elif entry.suffix == ".py" or (not entry.suffix and entry.is_symlink() and not entry.exists()):
             yield entry
+
+
+def _check_file(file: Path) -> None:
+    """Raise `ServerError` for what is no file, so that nobody misses its components."""
+    if file.is_dir():
+        raise ServerError("it is a folder, whose name must not end in .py")
+    if not file.exists():
+        raise ServerError("it is a link that leads nowhere")
+    if not file.is_file():
+        raise ServerError("it is a device, a pipe or a socket")
 
 
 # --- importing ---
@@ -207,8 +229,18 @@ def _from(trace: TracebackType | None, file: Path) -> TracebackType | None:
 
 
 def _failure(failed: dict[str, BaseException]) -> ServerError:
-    said = "; ".join(f"{name} ({type(error).__name__}: {error})" for name, error in failed.items())
+    named = list(failed.items())[:_MOST_NAMED]
+    said = [f"{_brief(name)} ({type(error).__name__}: {_brief(str(error))})" for name, error in named]
+    if len(failed) > _MOST_NAMED:
+        said.append(f"and {len(failed) - _MOST_NAMED} more")
     what = "The component file" if len(failed) == 1 else "The component files"
-    error = ServerError(f"{what} cannot be imported: {said}")
+    error = ServerError(f"{what} cannot be imported: {'; '.join(said)}")
     error.__cause__ = next(iter(failed.values()))
     return error
+
+
+def _brief(text: str) -> str:
+    """Return a text on one line that is short enough for a message about several files."""
+    # Cut first: an exception may quote megabytes.
+    line = printable(" ".join(text[: 2 * _MOST_SAID].split()))
+    return line if len(line) <= _MOST_SAID else f"{line[:_MOST_SAID]}…"

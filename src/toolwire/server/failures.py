@@ -47,10 +47,9 @@ T = TypeVar("T")
 class Failures:
     """Makes the answers to failed requests. With `debug` they include the cause of an internal error."""
 
-    def __init__(self, questions: Questions, seconds: float, debug: bool) -> None:
+    def __init__(self, questions: Questions, seconds: float) -> None:
         self._questions = questions
         self._seconds = seconds
-        self.debug = debug
 
     async def in_time(self, call: Call, work: Coroutine[Any, Any, T], what: str, *, guarded: bool = False) -> T:
         """Wait for a handler that is no component, such as a completion, within the time of any other handler.
@@ -101,7 +100,7 @@ class Failures:
         identifier = call.error_id = os.urandom(6).hex()
         log.error("error %s in %s%s", identifier, what, _advice_for(error), exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
-        if self.debug:
+        if call.settings.debug:
             text = f"{text}: {type(error).__name__}: {error}"
         if is_tool:
             return error_result(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias
@@ -25,6 +26,18 @@ class ForeignTask(Struct, array_like=True, frozen=True):
     """The mark of its making. A server that is a process for each conversation may give two tasks the same id."""
     judged: str = ""
     """The mark of what was decided when the call was accepted; empty in names of earlier versions."""
+
+
+class TaskElsewhere:
+    """A task that does not run in this process, for the observers of the call that made it."""
+
+    def __init__(self, name: str, watch: Callable[[], asyncio.Future[Any]]) -> None:
+        self.id: str = name
+        self._watch = watch
+
+    def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Call a function with the outcome once the end is known. Only then does anybody look for the end."""
+        self._watch().add_done_callback(tell)
 
 
 #: Raises the error for a caller who may not use a task any more.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from toolwire.base_errors import ServerError
+from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
+from toolwire.protocol.http import DUPLICATE
 
 # Headers that are for this server, or for one connection, and never go on.
 _NEVER: Final = frozenset(
@@ -62,3 +64,15 @@ def forwardable(names: Iterable[str], option: str) -> tuple[str, ...]:
         if spell_header(name) in _NEVER or spell_header(name).startswith(_NEVER_BEGINNINGS):
             raise ServerError(f"{option} cannot have {name!r}: it is for this server alone")
     return tuple(dict.fromkeys(name.lower() for name in found))
+
+
+def take_forwarded(sent: Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
+    """Return the headers of a client's request that have one of these names.
+
+    Raise `ProtocolError` for one that was sent more than once: the next server may read another one than this server.
+    """
+    found = {name: sent[name] for name in names if name in sent} if sent else {}
+    for name, value in found.items():
+        if DUPLICATE in value:
+            raise ProtocolError(INVALID_REQUEST, f"The header {name} was sent more than once")
+    return found

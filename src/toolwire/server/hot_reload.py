@@ -22,10 +22,10 @@ from toolwire.server.access import Access
 from toolwire.server.catalog import FAMILY, Catalog, changed_files
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Held
-from toolwire.server.limits import Limits
 from toolwire.server.list_pages import definitions
 from toolwire.server.replay_state import Questions
 from toolwire.server.server import Server
+from toolwire.server.settings import Settings
 from toolwire.server.subscriptions import Hub
 from toolwire.server.transports import Serving
 from toolwire.server.upstream_views import UpstreamViews
@@ -60,20 +60,10 @@ class Stage(Serving):
         """Take the properties of a server, which is the current one from now on."""
         self.current: Server = server
         self.name: str = server.name
-        self.auth: Any = server.auth
         self.catalog: Catalog = server.catalog
         self.metrics: Metrics | None = server.metrics
         self._copy_settings(server)
         server.kernel.offer.add_families(FAMILY.values())
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of the current server."""
-        return self.current.limits
-
-    @limits.setter
-    def limits(self, limits: Limits) -> None:
-        self.current.limits = limits
 
     @property
     def stores(self) -> Stores:
@@ -217,8 +207,9 @@ class StageKernel:
     def drain(self) -> None:
         self._stage.current.kernel.drain()
 
-    def use_limits(self, limits: Limits) -> None:
-        self._stage.current.kernel.use_limits(limits)
+    @property
+    def settings(self) -> Settings:
+        return self._stage.current.kernel.settings
 
     def use_stores(self, stores: Stores) -> None:
         self._stage.current.kernel.use_stores(stores)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol.changes import Change
@@ -15,9 +15,9 @@ from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.in_process import Nowhere
 from toolwire.server.lifespan import Held
-from toolwire.server.limits import Limits
 from toolwire.server.offer import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.replay_state import Questions, principal_key
+from toolwire.server.settings import Settings
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
@@ -26,6 +26,9 @@ from toolwire.wire.channel import Channel
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, is_distinct
+
+if TYPE_CHECKING:
+    from toolwire.http.legacy.session_records import BackSession
 
 #: How long messages to the other processes may take to leave when the application stops.
 FLUSH_SECONDS: Final = 1.0
@@ -55,11 +58,12 @@ class ServedKernel(Handler, Protocol):
     @property
     def upstream_views(self) -> UpstreamViews: ...
 
+    @property
+    def settings(self) -> Settings: ...
+
     def opened(self, session: Session) -> None: ...
 
     def drain(self) -> None: ...
-
-    def use_limits(self, limits: Limits) -> None: ...
 
     def use_stores(self, stores: Stores) -> None: ...
 
@@ -156,9 +160,9 @@ class Endpoint:
         access = self._server.kernel.access
         return lambda change: access.may_hear(principal, change)
 
-    def has_backs(self, backs: Iterable[str]) -> bool:
-        present = self._server.kernel.hub.backs
-        return all(key in present for key in backs)
+    def has_moved(self, backs: Mapping[str, BackSession]) -> bool:
+        hub = self._server.kernel.hub
+        return any(key not in hub.backs and held.server in hub.back_names for key, held in backs.items())
 
     def roots_changed(self, session: str) -> None:
         self._server.kernel.hub.tell_roots_changed(session)

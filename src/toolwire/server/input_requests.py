@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolError, TransportError
+from toolwire.protocol.json_numbers import check_numbers
 from toolwire.protocol.rounds import Kind, Rounds, check_key
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.wire.outlet import Outlet
@@ -277,7 +278,11 @@ def check_step(name: str, names: set[str]) -> None:
 
 
 def step_result(name: str, value: Any) -> bytes:
+    """Return the result of a step as JSON. Raise `TypeError` for what JSON lacks."""
     try:
-        return encode_readable(value)
+        data = encode_readable(value)
+        if b"null" in data:
+            check_numbers("result", value)  # The encoder writes NaN and infinity as null.
+        return data
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"The result of the step {name!r} must be a JSON value: {error}") from None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -29,7 +28,7 @@ from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Found, Owner, Way
-from toolwire.server.components import Cache, ResourceTemplate, ToolBase
+from toolwire.server.components import ResourceTemplate, ToolBase
 from toolwire.server.context import Progress
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
@@ -51,9 +50,11 @@ from toolwire.server.middleware import (
     with_observers,
 )
 from toolwire.server.mounted_middleware import around_mounted
+from toolwire.server.named_uris import NamedUris
 from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import Questions, asked
 from toolwire.server.results import Results
+from toolwire.server.settings import Settings
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
@@ -71,14 +72,6 @@ if TYPE_CHECKING:
     from toolwire.wire.process_workers import ProcessWorkers
 
 
-def implied_scopes(*policies: Policy | None) -> Callable[[Iterable[str]], frozenset[str]] | None:
-    """Return what adds the scopes that others imply by each of these policies; None where no scope implies another."""
-    found = [each.effective_scopes for each in policies if each is not None and each.implies]
-    if len(found) < len(policies):
-        return None
-    return found[0] if len(found) == 1 else lambda scopes: frozenset.intersection(*(each(scopes) for each in found))
-
-
 class Kernel:
     """The server behind its transports: its parts, and the one function that answers requests."""
 
@@ -86,35 +79,36 @@ class Kernel:
         self,
         server: Owner,
         catalog: Catalog,
-        implementation: t.Implementation,
+        settings: Settings,
         *,
-        instructions: str | None,
-        capabilities: Mapping[str, Any] | None,
-        limits: Limits,
         stores: Stores,
         sealer: Sealer,
         signer: Sealer,
-        page_size: int,
-        cache: Cache,
-        debug: bool,
     ) -> None:
-        effective = implied_scopes(server.policy)
+        identity, limits = settings.identity, settings.limits
         self.server = server
         self.catalog = catalog
         self.signer = signer
-        self.limits: Limits = limits
+        self.settings: Settings = settings
+        """What requests that begin now read. A call keeps the object that it began with."""
         self.stores: Stores = stores
         self.lowlevel: LowLevel = LowLevel(server)
-        self.offer: ServerOffer = ServerOffer(catalog, self.lowlevel, implementation, instructions, capabilities)
-        self.access: Access = Access(catalog, effective, limits.uris)
-        self.judgements: KeptJudgements = KeptJudgements(implementation.name, signer, lambda: self.stores)
-        self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
-        self.failures: Failures = Failures(self.questions, limits.tool, debug)
+        self.offer: ServerOffer = ServerOffer(
+            catalog, self.lowlevel, identity, settings.instructions, settings.capabilities
+        )
+        self.access: Access = Access(catalog, settings.find_effective(), limits.uris)
+        self.judgements: KeptJudgements = KeptJudgements(identity.name, signer, lambda: self.stores)
+        self.questions: Questions = Questions(identity.name, sealer, stores, limits.share)
+        self.failures: Failures = Failures(self.questions, limits.tool)
         self.runner: HandlerRunner = HandlerRunner(self.questions, self.failures, limits.tool)
-        self.results: Results = Results(implementation)
+        self.results: Results = Results(identity)
+        self.named_uris: NamedUris = NamedUris()
+        """The URIs that servers behind this one named."""
+        self.asked_pages: NamedUris = NamedUris()
+        """The ids of the pages that servers behind this one wanted opened."""
         self.hub: Hub = Hub(limits)
         self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
-        self.methods: Methods = Methods(self, page_size, cache)
+        self.methods: Methods = Methods(self)
         self.upstream_views: UpstreamViews = UpstreamViews(catalog, self.access, lambda: self.lowlevel.active)
         self.workers: ThreadWorkers = self._new_workers()
         self._processes: ProcessWorkers | None = None
@@ -161,11 +155,10 @@ class Kernel:
     def sealer(self) -> Sealer:
         return self.questions.sealer
 
-    def use_limits(self, limits: Limits) -> None:
-        """Use other limits from now on, where they are looked at for each request."""
-        self.limits = self.questions.limits = limits
-        if self._tasks is not None:
-            self._tasks.use_limits(limits)
+    @property
+    def limits(self) -> Limits:
+        """The limits of what begins now."""
+        return self.settings.limits
 
     def use_stores(self, stores: Stores) -> None:
         """Use other stores from now on. Call this before anything is served."""
@@ -225,6 +218,9 @@ class Kernel:
     async def stop(self) -> None:
         """Stop tasks, processes, streams and threads. The next call starts them again."""
         self.list_changes.end()
+        for each in self.catalog.followers:
+            # Before the audit log, in which the ends of tasks are lines, has its last line.
+            await each.stop_watching_tasks()
         if self._tasks is not None:
             await self._tasks.stop()
         if self._processes is not None:
@@ -303,8 +299,8 @@ class Kernel:
         self._chain = chain
         self._is_watched = chain is not None or bool(self._observers)
         self._entry = with_observers(self._observers, self._admitted) if self._is_watched else None
-        if any(each.meet is not None for each in self.catalog.followers):
-            self._entry = _after_meeting(self.catalog, self.upstream_views, self._entry or self._admitted)
+        if any(each.load_caller_lists is not None for each in self.catalog.followers):
+            self._entry = _after_loading(self.catalog, self.upstream_views, self._entry or self._admitted)
         self._around_mounted = any(each.owner.kernel.middleware for each in self.catalog.family())
         self._operations, self._extended = around_mounted(
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
@@ -351,6 +347,38 @@ class Kernel:
             return await self.failures.answer(call, error, "the request")
 
     async def _operate(self, call: Call) -> Any:
+        target = call.target
+        if target is not None:
+            if target.replaced is not None:
+                # Where middleware calls on once more, what the policies around it judged is what was replaced then.
+                target = call.target = target.replaced
+            if target.version != self.catalog.version and (now := self._find_replacement(call, target)) is not None:
+                return await self._operate_on(call, now)
+        return await self._operations.get(call.method, self._extended)(call)
+
+    def _find_replacement(self, call: Call, judged: CallTarget) -> CallTarget | None:
+        """Return the target that a call has now, where it became another one since policies judged it.
+
+        Policies may have waited long, such as for an approval.
+        """
+        if self.enforcer is None or judged.version is None:
+            return None
+        now = self.find_target(call)
+        is_other = now is not None and now.found is not None and now.name == judged.name and not now.is_same(judged)
+        return now if is_other else None
+
+    async def _operate_on(self, call: Call, target: CallTarget) -> Any:
+        """Run a call on a target other than the one that policies judged, under those of the target.
+
+        The call stays the same object, so that records have what becomes of it.
+        """
+        judged: CallTarget | None = call.target
+        target.replaced, call.target = None if judged is None else judged.replaced or judged, target
+        if self.enforcer is None:
+            return await self._run_operation(call)
+        return await self.enforcer.run_inside(judged, call, target, self._run_operation)
+
+    async def _run_operation(self, call: Call) -> Any:
         return await self._operations.get(call.method, self._extended)(call)
 
     async def call_found(self, call: Call, found: Found[Any]) -> Any:
@@ -358,14 +386,7 @@ class Kernel:
         params = call.request.params
         if self.access.active:
             self.access.admit(call.request, call.outlet)
-        late = copy(call)
-        late.target = target = CallTarget("tools/call", params.name, params, found)
-        try:
-            if self.enforcer is None:
-                return await self._operate(late)
-            return await self.enforcer.run_inside(call, late, target, self._operate)
-        finally:
-            call.target = target  # For records.
+        return await self._operate_on(call, CallTarget("tools/call", params.name, params, found))
 
     # --- connections ---
 
@@ -409,18 +430,17 @@ class Kernel:
     async def open_asking(self, call: Call) -> Asking:
         return await self.questions.asking(call)
 
-    @property
-    def state_seconds(self) -> float:
-        return self.limits.state
-
     async def seal_state(self, call: Call, payload: bytes, context: bytes) -> str:
-        return await self.questions.sealed(call, payload, context, self.limits.state)
+        return await self.questions.sealed(call, payload, context, call.settings.limits.state)
 
     async def open_state(self, text: str, context: bytes) -> bytes:
         return await self.questions.unsealed(text, context)
 
     def find_target(self, call: Call) -> CallTarget | None:
-        return find_target(self.access, self.catalog, call)
+        target = find_target(self.access, self.catalog, call)
+        if target is not None:
+            target.version = self.catalog.version
+        return target
 
     def judgement_of(self, call: Call) -> Judgement:
         # The handler of an outer call shows the result of this one.
@@ -438,7 +458,7 @@ class Kernel:
         judgement = self.access.judgement([found], found if is_tool else None)
         if self.enforcer is None:
             return judgement
-        masks, result = self.enforcer.judge(call.principal, found)
+        masks, result = self.enforcer.judge(call, found)
         return structs.replace(judgement, masks=masks, result=result)
 
     def judge_earlier(self, call: Call, found: Found[Any] | None) -> Judgement | None:
@@ -515,7 +535,9 @@ class Kernel:
         # Where questions are rounds, both calls share the rounds of one request.
         inner.asking = await call.open_asking() if call.request.row.rounds else None
         enforcer = self.enforcer
-        result = await (_read(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _read))
+        result = await (
+            _read(inner) if enforcer is None else enforcer.run_inside(target_of(call), inner, target, _read)
+        )
         return cast("list[t.ResourceContents]", result.contents)
 
     def sees_tool(self, call: Call, name: str) -> bool:
@@ -545,7 +567,9 @@ class Kernel:
         if tool.timeout is not None and call.deadline is not None:
             call.deadline.allow(min(tool.timeout, call.deadline.time_left))
         enforcer = self.enforcer
-        result = await (_call_tool(inner) if enforcer is None else enforcer.run_inside(call, inner, target, _call_tool))
+        result = await (
+            _call_tool(inner) if enforcer is None else enforcer.run_inside(target_of(call), inner, target, _call_tool)
+        )
         return cast("t.CallToolResult", result)
 
     def _sibling(self, call: Call, name: str, arguments: Raw | UnsetType = UNSET) -> CallTarget:
@@ -582,15 +606,15 @@ class Kernel:
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
 
 
-def _after_meeting(catalog: Catalog, views: UpstreamViews, entry: Operation) -> Operation:
+def _after_loading(catalog: Catalog, views: UpstreamViews, entry: Operation) -> Operation:
     """Return an operation before which servers elsewhere learn of the caller, because each caller has other components.
 
     Policies and scopes are those of a component, so that it has to be known before they are looked up.
     """
 
     async def run(call: Call) -> Any:
-        meeting = (each.meet for each in catalog.followers)
-        waits = [wait for meet in meeting if meet is not None and (wait := meet(call)) is not None]
+        loading = (each.load_caller_lists for each in catalog.followers)
+        waits = [wait for load in loading if load is not None and (wait := load(call)) is not None]
         if waits:
             await asyncio.gather(*waits)
             views.resolve(call)

@@ -152,7 +152,7 @@ class Life(Held):
                     await lifespans.enter(server)
                 for follower in self._server.catalog.awaited:
                     # All have begun, so that waiting for one is waiting for all.
-                    await follower.settle()
+                    await follower.wait_until_known()
                 await self._server.kernel.start()
                 span.entered.set()
                 try:
@@ -259,7 +259,7 @@ class _Lifespans:
                 continue
             if server.catalog.follower is not None:
                 # Nobody waits for a server that comes later.
-                settling = asyncio.get_running_loop().create_task(server.catalog.follower.settle())
+                settling = asyncio.get_running_loop().create_task(server.catalog.follower.wait_until_known())
                 self._settling.add(settling)
                 settling.add_done_callback(self._settling.discard)
 

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire import logs
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
+from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -39,6 +40,7 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.offer import ServerOffer, mark_restricted
 from toolwire.server.results import Results
+from toolwire.server.settings import Settings
 from toolwire.server.subscriptions import Hub, LegacyClient, listen
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ class MethodParts(Protocol):
     """The parts of the kernel that methods work with."""
 
     catalog: Catalog
-    limits: Limits
     lowlevel: LowLevel
     offer: ServerOffer
     access: Access
@@ -59,6 +60,10 @@ class MethodParts(Protocol):
     runner: HandlerRunner
     results: Results
     hub: Hub
+    settings: Settings
+
+    @property
+    def limits(self) -> Limits: ...
 
     async def call_found(self, call: Call, found: Found[Any]) -> Any:
         """Call a tool that became known after the policies of the call were looked up."""
@@ -71,16 +76,14 @@ class MethodParts(Protocol):
 class Methods:
     """The methods of a server; `operations` has them by their names on the wire."""
 
-    def __init__(self, parts: MethodParts, page_size: int, cache: Cache) -> None:
+    def __init__(self, parts: MethodParts) -> None:
         self._parts = parts
         self._catalog = parts.catalog
         self._access = parts.access
         self._failures = parts.failures
         self._lowlevel = parts.lowlevel
         self._runner = parts.runner
-        self.cache: Cache = cache
-        """How long, and by whom, lists and resources without a rule of their own may be kept."""
-        self.pages: Pages = Pages(parts.catalog, page_size)
+        self.pages: Pages = Pages(parts.catalog, lambda: parts.settings.page_size, lambda: parts.settings.limits.result)
         self.results_are_read: bool = False
         """Whether somebody else's code looks at results before they go on the wire."""
         self.operations: dict[str, Operation] = {
@@ -101,6 +104,11 @@ class Methods:
                 ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"), self._about_tasks
             ),
         }
+
+    @property
+    def cache(self) -> Cache:
+        """The hint for lists and resources that have none of their own."""
+        return self._parts.settings.cache
 
     # --- tools ---
 
@@ -387,16 +395,23 @@ class Methods:
         is_shared = view is None and all(each.is_public for each in self._catalog.followers)
         cache = None if is_shared else self._private(self.cache)
 
-        def answer(items: list[Any], following: str | None) -> Any:
+        def answer(items: list[Any], following: str | None, left_out: list[str]) -> Any:
+            if left_out and self._catalog.is_strict:
+                text = f"The list is not complete: that of {', '.join(left_out)} is too large"
+                raise ProtocolError(INTERNAL_ERROR, text)
             listed = result(items, UNSET if following is None else following)
-            listed.meta = self._catalog.all_notes(view) or UNSET
+            notes = self._catalog.all_notes(view)
+            if left_out:
+                notes[MISSING_KEY] = list(dict.fromkeys((*notes.get(MISSING_KEY, ()), *left_out)))
+            listed.meta = notes or UNSET
             return self._cached(listed, cache)
 
+        def finished(items: list[Any], following: str | None, left_out: list[str]) -> Any:
+            return self._parts.results.finish(revision, answer(items, following, left_out))
+
         if self.results_are_read:
-            return answer(*self.pages.page(kind, revision, cursor, view))
-        return self.pages.get(
-            kind, revision, cursor, lambda *page: self._parts.results.finish(revision, answer(*page)), view
-        )
+            return answer(*self.pages.page(kind, revision, cursor, finished, view))
+        return self.pages.get(kind, revision, cursor, finished, view)
 
     @staticmethod
     def _private(hint: Cache) -> Cache:

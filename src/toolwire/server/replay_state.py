@@ -35,11 +35,10 @@ from toolwire.protocol.rounds import (
 from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
-from toolwire.server.limits import Limits
-from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import StoreFailed, Stores
 from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import is_distinct
+from toolwire.wire.storage_budget import StorageBudget
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -64,28 +63,27 @@ _INLINE, _STORED = b"=", b"@"
 class Questions:
     """The questions of the handlers of one server."""
 
-    def __init__(self, server: str, sealer: Sealer, stores: Stores, limits: Limits) -> None:
+    def __init__(self, server: str, sealer: Sealer, stores: Stores, share: float) -> None:
+        """`share` is `Limits.share`."""
         self._context = b"requestState/" + server.encode()
         self.sealer = sealer
         self.stores: Stores = stores
-        self.limits: Limits = limits
         self.on_replay: Callable[[Call, int], None] | None = None
         """Called with the number of the round, 2 or more, before a handler runs again."""
-        self._kept = StorageBudget(MAX_KEPT, limits.share)
-        self._used = StorageBudget(MAX_USED, limits.share)
+        self._kept = StorageBudget(MAX_KEPT, share)
+        self._used = StorageBudget(MAX_USED, share)
 
     async def asking(self, call: Call) -> Asking:
         """Return the way in which a call asks its client."""
         if call.task_run is not None and (asking := call.task_run.asking) is not None:
             return asking
         if not call.request.modern:
-            return BackChannel(call.outlet, self.limits.state)
+            return BackChannel(call.outlet, call.settings.limits.state)
         if not call.request.row.rounds:
             # MRTR-1
             raise NotSupported(f"{call.method} cannot ask the client: only tools, prompts and resources can")
-        rounds = Rounds(
-            request_digest(call.method, call.params), principal_key(call.principal), max_rounds=self.limits.rounds
-        )
+        digest, most = request_digest(call.method, call.params), call.settings.limits.rounds
+        rounds = Rounds(digest, principal_key(call.principal), max_rounds=most)
         if call.params.request_state is not UNSET:
             await self._resume(rounds, call)
         elif call.params.input_responses is not UNSET:
@@ -162,14 +160,15 @@ class Questions:
     async def input_required(self, call: Call) -> t.InputRequiredResult:
         asking = call.asking
         assert isinstance(asking, Replay)
-        seconds = self.limits.tool
+        limits = call.settings.limits
+        seconds = limits.tool
         if call.deadline is not None:
             call.deadline.stop()
             seconds = call.deadline.seconds
         if asking.unwinding and asking.rounds.unfinished is None:
             uncancel()
         await asking.unwound(seconds)
-        state = asking.rounds.next_state(os.urandom(16).hex(), time.time(), self.limits.state)
+        state = asking.rounds.next_state(os.urandom(16).hex(), time.time(), limits.state)
         return asking.rounds.result(await self._sealed(call, state))
 
     async def _sealed(self, call: Call, state: State) -> str:
@@ -185,7 +184,7 @@ class Questions:
         """Return the text by which a client brings a payload back. A long one, or one that `stays`, is stored."""
         if len(payload) < MAX_SEALED and not stays:
             return self.sealer.seal(_INLINE + payload, context)
-        if not self._kept.admit(call.request.caller, len(payload), self.limits.state):
+        if not self._kept.admit(call.request.caller, len(payload), call.settings.limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = os.urandom(24).hex()
@@ -226,6 +225,11 @@ def _check_capability(call: Call, capability: str) -> None:
 def asked(call: Call) -> bool:
     asking = call.asking
     return type(asking) is Replay and asking.unwinding
+
+
+def resumes_rounds(call: Call) -> bool:
+    """Return whether a request continues an earlier round, by its `requestState`."""
+    return call.request.modern and call.params.request_state is not UNSET
 
 
 def uncancel() -> None:

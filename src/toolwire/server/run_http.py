@@ -74,12 +74,14 @@ class RunnableServer(Protocol):
     """The server, as far as it is run over HTTP."""
 
     name: str
-    limits: Limits
     stores: Stores
     _has_secret: bool
     hears_hangup: bool
     _stores_are_given: bool
     _stop: Callable[[], None] | None
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def http_app(self) -> Callable[..., HttpApp]: ...

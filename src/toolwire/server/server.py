@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -43,11 +42,12 @@ from toolwire.server.context import Progress
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.extensions import Extension
 from toolwire.server.in_process import Direct, Nowhere
-from toolwire.server.kernel import Kernel, implied_scopes
+from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Life, checked_lifespan
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware
 from toolwire.server.registration import Registering, all_of
+from toolwire.server.settings import Settings
 from toolwire.server.transports import Serving
 from toolwire.stores import Stores
 from toolwire.stores.by_address import open_stores, stores_of_environment
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from toolwire.server.shaping import Shape
     from toolwire.server.tasks.host_tasks import HostTasks
 
-log: logging.Logger = logging.getLogger("toolwire.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
@@ -130,16 +129,8 @@ class Server(Registering, Serving):
         )
         self.name = name
         self.version = version
-        self.limits = limits
         self.schema_profile: Profile = schema_profile
         """The schema profile of the tools that the server makes. A `Tool` object that is added has its own."""
-        self.policy: Policy | None = checked_policy(policy)
-        self.policy_beside: Policy | None = None
-        """The policy that holds, too, while another one takes its place."""
-        self.auth = auth
-        """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
-        self.local_principal = local_principal
-        """The caller on stdio and in memory; None for a caller without any restriction."""
         given = _stores(stores)
         self.stores: Stores = given or Stores.memory()
         self._stores_are_given = given is not None
@@ -153,16 +144,22 @@ class Server(Registering, Serving):
         self.kernel: Kernel = Kernel(
             self,
             self.catalog,
-            implementation,
-            instructions=instructions,
-            capabilities=capabilities,
-            limits=limits,
+            Settings(
+                identity=implementation,
+                instructions=instructions or "",
+                capabilities=dict(capabilities or {}),
+                auth=auth,
+                local_principal=local_principal,
+                policy=checked_policy(policy),
+                limits=limits,
+                audit=audit,
+                page_size=page_size or limits.page,
+                cache=cache or Cache(),
+                debug=debug,
+            ),
             stores=self.stores,
             sealer=make_sealer(keys, random=os.urandom),
             signer=HmacSealer(keys or [os.urandom(32)], purpose="names"),
-            page_size=page_size or limits.page,
-            cache=cache or Cache(),
-            debug=debug,
         )
         self.catalog.listeners.append(self._changed)
         if policy is not None:
@@ -209,8 +206,6 @@ class Server(Registering, Serving):
             from toolwire.auth.vault.vault import Vault  # Here, because few servers have credentials.
 
             self._vault = Vault(self.stores.kv, self._secrets, server_name=self.name)
-            if not self._has_secret:
-                log.warning("there is no secret=: after a restart, users have to connect their accounts again")
             self._open_accounts(self._vault)
             self._vault.on_connected = self._tell_connected
         return self._vault
@@ -355,6 +350,63 @@ class Server(Registering, Serving):
         """Call a plain function for a notification of a client, such as `notifications/roots/list_changed`."""
         self.kernel.notice_callbacks.setdefault(method, []).append(plain_callback(callback, "on_notification()"))
 
+    # --- its options ---
+
+    @property
+    def settings(self) -> Settings:
+        """The options that everything which begins now reads."""
+        return self.kernel.settings
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy for all calls."""
+        return cast("Policy | None", self.kernel.settings.policy)
+
+    @policy.setter
+    def policy(self, policy: Policy | None) -> None:
+        self.apply_settings(replace(self.settings, policy=policy))
+
+    @property
+    def local_principal(self) -> Principal | None:
+        """The caller on stdio and in memory; None for a caller without any restriction."""
+        return self.kernel.settings.local_principal
+
+    @local_principal.setter
+    def local_principal(self, principal: Principal | None) -> None:
+        self.apply_settings(replace(self.settings, local_principal=principal))
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Have everything that begins from now on use other options. Calls that run keep those they began with.
+
+        Raise `ServerError`, and change nothing, for options that an HTTP application of the server cannot use. What was
+        counted for policies stays counted.
+        """
+        kernel, before = self.kernel, self.settings
+        checked_policy(settings.policy)
+        effective = settings.find_effective()
+        applications = self._settings_of_applications(settings, effective)
+        kernel.settings = settings
+        for application, each in applications:
+            application.apply_settings(each)
+        if settings.identity != before.identity:
+            kernel.introduce(settings.identity)
+        if settings.instructions != before.instructions:
+            kernel.offer.tell_instructions(settings.instructions)
+        if settings.capabilities != before.capabilities:
+            kernel.offer.override(settings.capabilities)
+        if settings.policies != before.policies:
+            kernel.access.imply(effective)
+            if any(each is not None for each in settings.policies):
+                self.catalog.guarded = True
+                self._enforce()
+            self.catalog.changed("policy")
+        if _page_options(settings) != _page_options(before):
+            self.catalog.changed("pages")
+        if settings.audit is not before.audit:
+            from toolwire.server.observe.audit import change_log  # Here, because few servers have an audit log.
+
+            change_log(self, settings.audit)
+
     # --- what is there ---
 
     @property
@@ -420,27 +472,6 @@ class Server(Registering, Serving):
     def _changed(self, family: str) -> None:
         if self.catalog.guarded:
             self._enforce()
-
-    def use_policy(self, policy: Policy | None) -> None:
-        """Hold all calls to another policy from now on. What was counted so far stays counted."""
-        self._hold_to(policy)
-        self.use_auth(self.auth)
-
-    def narrow(self, policy: Policy | None, auth: Any) -> None:
-        """Hold all calls to this policy and to the one in force, and let in whom this `auth=` lets in, too.
-
-        This is for the time until `use_policy` and `use_auth` are called.
-        """
-        self._hold_to(policy, *(() if policy is self.policy else (self.policy,)))
-        self.narrow_auth(auth)
-
-    def _hold_to(self, policy: Policy | None, *beside: Policy | None) -> None:
-        self.policy, self.policy_beside = checked_policy(policy), next(iter(beside), None)
-        self.kernel.access.imply(implied_scopes(policy, *beside))
-        if policy is not None:
-            self.catalog.guarded = True
-            self._enforce()
-        self.catalog.changed("policy")
 
     def _enforce(self) -> None:
         """Apply policies from now on, because the first policy was given."""
@@ -553,6 +584,11 @@ def _further(params: Mapping[str, Any]) -> FrozenParams:
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+def _page_options(settings: Settings) -> tuple[int, Cache, int]:
+    """Return the options that pages of lists, which are kept, depend on."""
+    return settings.page_size, settings.cache, settings.limits.result
 
 
 def _secrets(secret: Any) -> list[str | bytes] | None:

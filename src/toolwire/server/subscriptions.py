@@ -271,6 +271,10 @@ class BehindHub(Protocol):
     def back_key(self) -> str:
         """A hash of its name and address, which names it in the records of sessions."""
 
+    @property
+    def back_name(self) -> str:
+        """A hash of its name alone."""
+
     def watch(self, uris: Iterable[str]) -> asyncio.Future[None] | None:
         """Follow the resources that a client subscribes to; return what the client waits for.
 
@@ -303,17 +307,20 @@ class Hub:
         """The running servers behind this one."""
         self.backs: list[str] = []
         """Their keys. They are looked at for each request of a legacy session."""
+        self.back_names: list[str] = []
         self._of_sessions = WatchedAddresses(MAX_WATCHED)
 
     def attach(self, upstream: BehindHub) -> None:
         """Tell a server behind this one what clients do, until `detach`."""
         self.upstreams.append(upstream)
         self.backs.append(upstream.back_key)
+        self.back_names.append(upstream.back_name)
 
     def detach(self, upstream: BehindHub) -> None:
         """Tell a server that was behind this one nothing more."""
         self.upstreams.remove(upstream)
         self.backs.remove(upstream.back_key)
+        self.back_names.remove(upstream.back_name)
 
     def watched(self, is_left_out: Callable[[Hashable, str], bool] | None = None) -> set[str]:
         """Return the addresses that clients may be subscribed to.

@@ -20,10 +20,12 @@ from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.server.bus_relay import BusRelay
 from toolwire.server.catalog import Catalog
+from toolwire.server.components.restriction import Effective
 from toolwire.server.http_endpoint import Endpoint, ServedKernel
 from toolwire.server.lifespan import Held
-from toolwire.server.limits import LIMITS_AT_USE, Limits
+from toolwire.server.limits import Limits
 from toolwire.server.offer import mark_restricted
+from toolwire.server.settings import Settings
 from toolwire.stores import Stores
 from toolwire.util.text_lists import text_list
 from toolwire.wire.bus_link import BusLink
@@ -35,6 +37,7 @@ from toolwire.wire.shares import Caller, caller_of
 if TYPE_CHECKING:
     from toolwire.auth.authentication import Gate
     from toolwire.auth.vault.vault import Vault
+    from toolwire.http.app_settings import AppSettings
     from toolwire.http.asgi import HttpApp
     from toolwire.http.limits import HttpLimits
     from toolwire.server.metrics import Metrics
@@ -48,13 +51,12 @@ class Serving:
     """The part of a server that runs."""
 
     name: str
-    auth: Any
     local_principal: Principal | None
-    limits: Limits
     stores: Stores
     kernel: ServedKernel
     catalog: Catalog
     metrics: Metrics | None
+    apply_settings: Callable[[Settings], None]
     _has_secret: bool
     _vault: Vault | None
     _stores_are_given: bool
@@ -66,7 +68,7 @@ class Serving:
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
         self._link: BusLink | None = None
-        self._applications: WeakKeyDictionary[HttpApp, Callable[[Any], Any] | None] = WeakKeyDictionary()
+        self._applications: WeakKeyDictionary[HttpApp, Callable[[Any, Effective], Any] | None] = WeakKeyDictionary()
         """The HTTP applications of the server, with what makes their gates; None: an `auth=` of its own."""
         self.hears_hangup: bool = False
         """Whether SIGHUP means that the configuration is to be read again."""
@@ -74,6 +76,23 @@ class Serving:
         """What `/readyz` says besides "ok"."""
         self._gates: WeakSet[Gate] = WeakSet()
         """The gates whose users cannot connect accounts yet."""
+
+    @property
+    def auth(self) -> Any:
+        """The verifier over HTTP, a callable, a list of those, or a `ResourceServer`; None lets everybody in."""
+        return self.kernel.settings.auth
+
+    @auth.setter
+    def auth(self, auth: Any) -> None:
+        self.apply_settings(replace(self.kernel.settings, auth=auth))
+
+    @property
+    def limits(self) -> Limits:
+        return self.kernel.settings.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self.apply_settings(replace(self.kernel.settings, limits=limits))
 
     @property
     def active(self) -> bool:
@@ -155,6 +174,7 @@ class Serving:
         `/messages`. `trusted_proxies` are the addresses and networks of proxies whose `X-Forwarded-For` says where a
         request comes from, so that callers without a principal are told apart.
         """
+        from toolwire.http.app_settings import AppSettings
         from toolwire.http.asgi import HttpApp
         from toolwire.http.callers import Callers
         from toolwire.http.origin_check import Guard
@@ -171,10 +191,12 @@ class Serving:
             endpoint,
             path=path,
             guard=guard,
-            limits=_http_limits(self.limits),
+            settings=AppSettings(
+                limits=_http_limits(self.limits),
+                gate=self._gate(self.auth if auth is UNSET else auth, self.kernel.access.effective, path, address),
+            ),
             stateless=stateless,
             sse=sse,
-            gate=self._gate(self.auth if auth is UNSET else auth, path, address),
             pages=self._pages(),
             callers=Callers(text_list(trusted_proxies, "trusted_proxies=")),
         )
@@ -191,7 +213,7 @@ class Serving:
         """Return the pages that an HTTP application has beside its endpoint."""
         return {} if self.metrics is None else {"/metrics": self.metrics.page()}
 
-    def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
+    def _gate(self, auth: Any, effective: Effective, path: str, public_url: str | None) -> Any:
         if auth is None:
             return None
         from toolwire.auth.authentication import make_gate
@@ -204,7 +226,7 @@ class Serving:
             sealer=self.kernel.questions.sealer,
             has_secret=self._has_secret,
             kv=self.stores.kv,
-            effective=self.kernel.access.effective,
+            effective=effective,
             share=self.limits.share,
         )
         if gate is not None:
@@ -213,26 +235,31 @@ class Serving:
                 self._open_accounts(self._vault)
         return gate
 
-    def use_auth(self, auth: Any) -> None:
-        """Let others in from now on, in all HTTP applications whose `auth=` is that of the server."""
-        gates = [(app, make(auth)) for app, make in self._applications.items() if make is not None]
-        self.auth = auth
-        for app, gate in gates:
-            app.use_gate(gate)
+    def _settings_of_applications(
+        self, settings: Settings, effective: Effective | None
+    ) -> list[tuple[HttpApp, AppSettings]]:
+        """Make the settings of all HTTP applications that follow from other options of the server.
 
-    def narrow_auth(self, auth: Any) -> None:
-        """Let in only callers whom this `auth=` and the one in force both let in, until `use_auth` is called."""
-        gates = [(app, make(auth)) for app, make in self._applications.items() if make is not None]
-        for app, gate in gates:
-            app.narrow_gate(gate)
+        An application with an `auth=` of its own keeps its gate.
+        """
+        if not self._applications:
+            return []
+        # Imported here because many servers have no application.
+        from toolwire.http.app_settings import AppSettings
 
-    def use_limits(self, limits: Limits) -> None:
-        """Use those of other limits from now on that are looked at for each request, connection or session."""
-        # A new object: other servers may have the same limits.
-        self.limits = replace(self.limits, **{name: getattr(limits, name) for name in LIMITS_AT_USE})
-        self.kernel.use_limits(self.limits)
-        for app in self._applications:
-            app.use_limits(_http_limits(self.limits))
+        is_same = settings.has_same_admission(self.kernel.settings)
+        found: list[tuple[HttpApp, AppSettings]] = []
+        for application, make in self._applications.items():
+            gate = application.settings.gate
+            if make is not None and not is_same:
+                before, gate = gate, make(settings.auth, effective or frozenset)
+                if settings.beside is not None and before is not None:
+                    if gate is None:
+                        gate = before
+                    else:
+                        gate.narrow(before)
+            found.append((application, AppSettings(limits=_http_limits(settings.limits), gate=gate)))
+        return found
 
     def _open_accounts(self, vault: Vault) -> None:
         """Let the users of all gates connect accounts, also those of applications that were made before."""

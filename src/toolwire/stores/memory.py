@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from toolwire.protocol.errors import ServerError, ToolwireError
-from toolwire.stores.numbers import add_to, check_ttl
+from toolwire.stores.numbers import add_to, check_amount, check_limit, check_ttl
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -86,7 +86,7 @@ class KV(Protocol):
         """Add to a number in one atomic step, and return the sum.
 
         Without a value it begins at 0, with a time to live of `ttl` seconds. Raise `StoreFull`, and `ValueError` where
-        the value is not a number in digits, or a number is beyond 2**53 - 1.
+        the value is not a number in digits, or a number is not whole or beyond 2**53 - 1.
         """
 
     async def delete(self, key: str) -> bool:
@@ -154,7 +154,7 @@ class MemoryKV:
         max_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_items = max_items
+        self.max_items: int = max_items
         self.max_bytes: int = max_bytes
         self._clock = clock
         self._lock = threading.Lock()
@@ -192,6 +192,7 @@ class MemoryKV:
             return True
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        check_amount(amount)
         check_ttl(ttl)
         with self._lock:
             self._sweep(SWEEP_STEPS)
@@ -219,6 +220,7 @@ class MemoryKV:
             return True
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        limit = check_limit(limit)
         with self._lock:
             return self._keys(prefix, after, limit)
 
@@ -228,7 +230,7 @@ class MemoryKV:
             self._sorted = sorted(self._items)
         found: list[str] = []
         start = bisect_right(self._sorted, after) if after and after >= prefix else bisect_left(self._sorted, prefix)
-        for key in islice(self._sorted, start, start + max(limit, 0)):
+        for key in islice(self._sorted, start, start + limit):
             if not key.startswith(prefix):
                 break
             found.append(key)
@@ -286,7 +288,7 @@ class MemoryKV:
 
     def _fits(self, items: int, size: int) -> bool:
         # A change that needs no more room is never refused.
-        return (items <= 0 or len(self._items) + items <= self._max_items) and (
+        return (items <= 0 or len(self._items) + items <= self.max_items) and (
             size <= 0 or self._bytes + size <= self.max_bytes
         )
 
@@ -353,6 +355,7 @@ class MemoryLog:
             return self._last
 
     async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        limit = check_limit(limit)
         with self._lock:
             kept = self._streams.get(stream)
             if position is not None:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.memory import SWEEP_STEPS, MemoryKV
 from toolwire.stores.names import encode_name
-from toolwire.stores.numbers import check_ttl
+from toolwire.stores.numbers import check_limit, check_seconds
 from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
@@ -31,6 +31,7 @@ from toolwire.stores.queue import (
     Place,
     Ready,
     Task,
+    check_change,
     is_same_place,
     judge,
     lease_lost,
@@ -100,7 +101,7 @@ class MemoryQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
-        check_ttl(ttl)
+        check_change(ttl, place, most_ready)
         with self._lock:
             self._kv._sweep(SWEEP_STEPS)
             present = self._kv._live(key)
@@ -126,6 +127,7 @@ class MemoryQueue:
         *,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
+        most = check_limit(most)
         with self._lock:
             if process not in self._leases:
                 raise lease_lost()
@@ -139,30 +141,35 @@ class MemoryQueue:
             return tasks
 
     async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        limit = check_limit(limit)
         with self._lock:
             self._sweep()
             keys = self._held_by(process) if limit > 0 else []
             first = bisect_right(keys, encode_name(after), key=encode_name) if after else 0
-            return len(self._held.get(process, ())), keys[first : first + max(limit, 0)]
+            return len(self._held.get(process, ())), keys[first : first + limit]
 
     async def orphans(self, limit: int) -> list[Task]:
+        limit = check_limit(limit)
         with self._lock:
             self._sweep()
             gone = sorted(self._held.keys() - self._leases.keys(), key=encode_name)
             held = (key for process in gone for key in self._held_by(process))
-            return self._tasks(islice(held, max(limit, 0)))
+            return self._tasks(islice(held, limit))
 
     async def waiting(self, longer_than: float, limit: int) -> list[Task]:
+        check_seconds(longer_than, "a wait")
+        limit = check_limit(limit)
         with self._lock:
             self._sweep()
             latest = self._clock() - longer_than
-            return self._tasks([key for since, _, key in islice(self._by_age, max(limit, 0)) if since <= latest])
+            return self._tasks([key for since, _, key in islice(self._by_age, limit) if since <= latest])
 
     async def place(self, key: str) -> Place | None:
         with self._lock:
             return self._place(key) if self._kv._live(key) is not None else None
 
     async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        limit = check_limit(limit)
         with self._lock:
             return [(key, self._place(key)) for key in self._kv._keys(prefix, after, limit)]
 
@@ -190,6 +197,7 @@ class MemoryQueue:
     # --- leases ---
 
     async def renew(self, process: str, lease: float) -> bool:
+        check_seconds(lease, "a lease")
         with self._lock:
             return self._renew(process, lease)
 
@@ -219,6 +227,7 @@ class MemoryQueue:
         return True
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        check_seconds(lease, "a lease")
         # The lease cannot be lost: nothing comes between a process and its own memory.
         with self._lock:
             is_lost = not self._renew(process, math.inf)

@@ -1,9 +1,10 @@
-"""The numbers that all stores take alike: times to live, and values that are added to."""
+"""The numbers that all stores take alike: times, limits, and values that are added to."""
 
 from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import Final
 
 #: The largest number that `add` takes or returns, with either sign. Redis counts scripts' numbers as floats.
@@ -11,16 +12,41 @@ MOST_SUM: Final = 2**53 - 1
 _NUMBER: Final = re.compile(rb"-?[0-9]+")
 
 
+def check_seconds(seconds: float, what: str) -> None:
+    """Raise `ValueError` for a time that is not a number of seconds."""
+    given: object = seconds
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        with suppress(OverflowError):
+            if not math.isnan(given):
+                return
+    raise ValueError(f"{what} is a number of seconds that a float can hold, not {_format_value(given)}")
+
+
 def check_ttl(ttl: float | None) -> None:
     """Raise `ValueError` for a time to live that is not a number."""
-    if ttl is not None and math.isnan(ttl):
-        raise ValueError("a time to live is a number of seconds, not NaN")
+    if ttl is not None:
+        check_seconds(ttl, "a time to live")
+
+
+def check_limit(limit: int) -> int:
+    """Return a limit that every store can count to; raise `ValueError` where it is no whole number."""
+    given: object = limit
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f"a limit is a whole number, not {_format_value(given)}")
+    return min(max(given, 0), MOST_SUM)
 
 
 def check_amount(amount: int) -> None:
     """Raise `ValueError` for an amount that cannot be added exactly."""
-    if abs(amount) > MOST_SUM:
-        raise ValueError(f"{amount} is beyond {MOST_SUM}")
+    given: object = amount
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f"an amount is a whole number, not {_format_value(given)}")
+    if abs(given) > MOST_SUM:
+        raise ValueError(f"an amount is at most {MOST_SUM}, with either sign")
+
+
+def _format_value(value: object) -> str:
+    return f"{value!r:.40}" if isinstance(value, float | bool) else f"a {type(value).__name__}"
 
 
 def make_value_error() -> ValueError:
@@ -30,7 +56,6 @@ def make_value_error() -> ValueError:
 
 def add_to(value: bytes | None, amount: int) -> int:
     """Return the sum of a value and an amount; raise `ValueError` where there is none."""
-    check_amount(amount)
     if value is not None and _NUMBER.fullmatch(value) is None:
         raise make_value_error()
     number = 0 if value is None else int(value)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.stores.memory import StoreFull
+from toolwire.stores.numbers import check_limit, check_seconds, check_ttl
 
 #: How many tasks whose delay is over one `take` adds to the lines.
 MOST_DUE: Final = 1000
@@ -86,6 +87,15 @@ class Counts(NamedTuple):
     """For how many seconds the oldest ready task could have been taken; 0 without one."""
     leases: int
     """Processes that have a lease."""
+
+
+def check_change(ttl: float | None, place: Place | None, most_ready: int | None) -> None:
+    """Raise `ValueError` for numbers with which no record can be written."""
+    check_ttl(ttl)
+    if isinstance(place, Ready):
+        check_seconds(place.delay, "a delay")
+    if most_ready is not None:
+        check_limit(most_ready)
 
 
 class Queue(Protocol):

@@ -16,7 +16,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.stores import redis_scripts as scripts
 from toolwire.stores.memory import Evictions, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.numbers import MOST_SUM, check_amount, check_ttl, make_value_error
+from toolwire.stores.numbers import MOST_SUM, check_amount, check_limit, check_ttl, make_value_error
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_bus import RedisBus
 from toolwire.stores.redis_link import RedisLink
@@ -144,7 +144,7 @@ class RedisKV:
     ) -> None:
         self.name = name
         self._link = link
-        self._max_items = max_items
+        self.max_items: int = max_items
         self.max_bytes: int = max_bytes
         self._clock = clock
 
@@ -179,7 +179,7 @@ class RedisKV:
         name = encode_name(key)
         while True:
             code, number, *overdue = await self._link.ask(
-                script, self._now(), name, *arguments, self._max_items, self.max_bytes, keys=(b"kv:" + name,)
+                script, self._now(), name, *arguments, self.max_items, self.max_bytes, keys=(b"kv:" + name,)
             )
             if overdue:
                 # What was changed is changed, also where this fails.
@@ -204,6 +204,7 @@ class RedisKV:
         return found == 1
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        limit = check_limit(limit)
         found: list[str] = await self._link.ask(
             scripts.LIST, self._now(), *scripts.list_arguments(prefix, after, limit), then=_decode_names
         )
@@ -254,6 +255,7 @@ class RedisLog:
         return int(place)
 
     async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        limit = check_limit(limit)
         after = "" if position is None else str(position)
         found: list[bytes] | None = None
         if position is None or (isinstance(position, int) and 0 <= position < _LARGEST):

@@ -138,6 +138,7 @@ class RedisConnection:
         self._timeout = timeout
         self._connection = pool.make_connection()
         self._is_open = False
+        self._stream: asyncio.StreamWriter | None = None
 
     async def open(self, greeting: Sequence[Any], *more: Sequence[Any]) -> list[Any]:
         """Connect, send the first commands and return their replies or errors.
@@ -147,6 +148,7 @@ class RedisConnection:
         try:
             async with self.limit():
                 await self._connection.connect()
+                self._stream = self._connection._writer
                 await self.send([greeting, *more])
                 replies = [await self.read(), *[await self._read_any() for _ in more]]
         except BaseException:
@@ -165,6 +167,8 @@ class RedisConnection:
     def _made_again(self, connection: Any) -> None:
         # The library replaces a connection that is closed. It may have reached a server that nobody has greeted.
         self._is_open = False
+        self._abort()
+        self._stream = connection._writer
 
     async def is_alive(self) -> bool:
         """Say whether a script can be sent: the other side has not closed the connection meanwhile."""
@@ -193,6 +197,17 @@ class RedisConnection:
         return await self._connection.read_response(disconnect_on_error=False)
 
     async def close(self) -> None:
+        """Close the connection within the time of an exchange, also where the other side does not read."""
         self._is_open = False
-        with contextlib.suppress(OSError, self._errors.base):
-            await self._connection.disconnect()
+        try:
+            with contextlib.suppress(OSError, self._errors.base):
+                async with self.limit():
+                    await self._connection.disconnect()
+        finally:
+            self._abort()
+
+    def _abort(self) -> None:
+        """End the transport. The library forgets it where a command was given up, though it still has bytes to send."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.transport.abort()

@@ -9,10 +9,10 @@ from typing import Any, Final
 from toolwire.stores import redis_queue_scripts as scripts
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.numbers import check_ttl
-from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
+from toolwire.stores.numbers import check_limit, check_seconds
+from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, check_change, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
-from toolwire.stores.redis_scripts import LIST, SWEEP, list_arguments
+from toolwire.stores.redis_scripts import LIST, SWEEP, Script, list_arguments
 
 #: How long no tasks are taken after another process of Redis began to answer. It may have lost that a task was taken:
 #: the process that runs the task connects again within two seconds, and writes its record again.
@@ -42,7 +42,7 @@ class RedisQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
-        check_ttl(ttl)
+        check_change(ttl, place, most_ready)
         name = encode_name(key)
         arguments = (
             bytes(value),
@@ -58,9 +58,10 @@ class RedisQueue:
         )
         while True:
             answer, *other = await self._link.ask(scripts.CHANGE, self._now(), name, *arguments, keys=(b"kv:" + name,))
-            if answer != b"full" or not other:
+            if answer not in (b"full", b"crowded") or not other:
                 break
-            await self._link.ask(SWEEP, self._now(), *other, keys=[b"kv:" + each for each in other])
+            script = SWEEP if answer == b"full" else scripts.MEND
+            await self._link.ask(script, self._now(), *other, keys=[b"kv:" + each for each in other])
         if answer == b"lost":
             raise lease_lost()
         if answer == b"crowded":
@@ -77,33 +78,49 @@ class RedisQueue:
         *,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
+        most = check_limit(most)
         if time.monotonic() < self._link.changed_at + _RESTORE_SECONDS:
             return []
-        names: list[bytes] | None = await self._link.ask(
-            scripts.TAKE,
-            self._now(),
-            encode_name(process),
-            most,
-            *_list_arguments(kinds),
-            *_list_arguments(passing_over),
-        )
-        if names is None:
-            raise lease_lost()
+        lists = (*_list_arguments(kinds), *_list_arguments(passing_over))
+        names: list[bytes] = []
+        doubts: list[bytes] | None = None
+        while doubts is None or (doubts and len(names) < most):
+            answer = await self._link.ask(scripts.TAKE, self._now(), encode_name(process), most - len(names), *lists)
+            if answer is None:
+                raise lease_lost()
+            names += answer[0]
+            doubts = answer[1]
+            await self._resolve_doubts(doubts)
         return await self._read((name, process) for name in names)
 
     async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
-        number, *names = await self._link.ask(
-            scripts.HELD, self._now(), encode_name(process), encode_name(after), max(limit, 0)
-        )
+        limit = check_limit(limit)
+        number, *names = await self._find(scripts.HELD, encode_name(process), encode_name(after), limit)
         return number, [decode_name(name) for name in names]
 
     async def orphans(self, limit: int) -> list[Task]:
-        found = await self._link.ask(scripts.ORPHANS, self._now(), max(limit, 0))
+        limit = check_limit(limit)
+        found = await self._find(scripts.ORPHANS, limit)
         return await self._read((name, decode_name(process)) for name, process in _pairs(found))
 
     async def waiting(self, longer_than: float, limit: int) -> list[Task]:
-        names = await self._link.ask(scripts.WAITING, self._now(), _milliseconds(longer_than), max(limit, 0))
+        check_seconds(longer_than, "a wait")
+        limit = check_limit(limit)
+        names = await self._find(scripts.WAITING, _milliseconds(longer_than), limit)
         return await self._read((name, "") for name in names)
+
+    async def _find(self, script: Script, *arguments: Any) -> Sequence[Any]:
+        """Run a script that finds tasks, until it finds none in doubt."""
+        while True:
+            found, doubts = await self._link.ask(script, self._now(), *arguments)
+            if not doubts:
+                return found  # type: ignore[no-any-return]
+            await self._resolve_doubts(doubts)
+
+    async def _resolve_doubts(self, doubts: Sequence[bytes]) -> None:
+        """Remove tasks that have no record, and put the others back into the indexes."""
+        if doubts:
+            await self._link.ask(scripts.MEND, self._now(), *doubts, keys=[b"kv:" + name for name in doubts])
 
     async def _read(self, found: Iterable[tuple[bytes, str]]) -> list[Task]:
         """Return tasks with their records. One whose record was removed in this moment is left out."""
@@ -121,15 +138,17 @@ class RedisQueue:
         ]
 
     async def place(self, key: str) -> Place | None:
-        return _place(await self._link.ask(scripts.PLACE, self._now(), encode_name(key)))
+        name = encode_name(key)
+        return _place(await self._link.ask(scripts.PLACE, self._now(), name, keys=(b"kv:" + name,)))
 
     async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        limit = check_limit(limit)
         found: bytes = await self._link.ask(scripts.ALL_PLACES, self._now(), *list_arguments(prefix, after, limit))
         texts = _texts(found)
         return [(decode_name(name), _place((place, *rest))) for name, place, *rest in zip(*[texts] * 5, strict=True)]
 
     async def counts(self) -> Counts:
-        delayed, orphans, oldest, leases, *kinds = await self._link.ask(scripts.COUNTS, self._now())
+        delayed, orphans, oldest, leases, *kinds = await self._find(scripts.COUNTS)
         counted = [(field[:1], decode_name(field[1:]), int(number)) for field, number in _pairs(kinds)]
         return Counts(
             ready={kind: number for letter, kind, number in counted if letter == b"r"},
@@ -150,8 +169,7 @@ class RedisQueue:
         if not after:
             await self._link.ask(scripts.MEND_NAMES)
         names = await self._link.ask(LIST, self._now(), *list_arguments("", after, limit))
-        if names:
-            await self._link.ask(scripts.MEND, self._now(), *names, keys=[b"kv:" + name for name in names])
+        await self._resolve_doubts(names)
         if len(names) >= limit:
             return decode_name(names[-1])
         await self._link.ask(scripts.RECOUNT)
@@ -160,6 +178,7 @@ class RedisQueue:
     # --- leases ---
 
     async def renew(self, process: str, lease: float) -> bool:
+        check_seconds(lease, "a lease")
         renewed: int = await self._link.ask(scripts.RENEW, *self._renewal(process, lease))
         return renewed == 1
 
@@ -177,6 +196,7 @@ class RedisQueue:
         return buried == 1
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        check_seconds(lease, "a lease")
         return self._link.repeat(scripts.RENEW, lambda: self._renewal(process, lease), lease / 3, lost)
 
     def _renewal(self, process: str, lease: float) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ stands behind its length.
 {prefix}:queue-turns    the turn of each kind ("k") and of each owner of a kind ("o") that has tasks in line
 {prefix}:queue-held     the tasks that are held, by process
 {prefix}:queue-counts   how many tasks of each kind are ready ("r") and held ("h"); "#" is the number given last
+                        and "!" says that all records were compared since this key began
 {prefix}:queue-leases   the processes that have a lease, by its end
 {prefix}:queue-renewals how often each of them was renewed
 {prefix}:queue-processes their names, in the order of the bytes
@@ -23,7 +24,8 @@ stands behind its length.
 
 A Redis that evicts keys, or a person who deletes them, may remove any one of these. No script fails or loops then:
 a member of an index that the places do not confirm is removed where it is met, a lease is known by any of its three
-keys, and MEND builds the indexes again from the places.
+keys, and MEND builds the indexes again from the places. A task that the keys of the KV do not know is in doubt: only
+its record says whether it is gone.
 """
 
 from __future__ import annotations
@@ -39,20 +41,27 @@ _QUEUE_KEYS: Final = (
 )
 #: The largest number of places that a single script counts.
 _MOST_RECOUNTED: Final = 50_000
+#: The largest number of tasks in doubt that a script returns.
+_MOST_DOUBTS: Final = 200
 
 _LEASES: Final = read_lua("shared/leases")
 
 # The names of all members of a hash.
 _FIELDS: Final = read_lua("shared/fields")
 
-_PLACES: Final = read_lua("shared/places")
+_PLACES: Final = read_lua("shared/places", MOST_DOUBTS=_MOST_DOUBTS)
+
+_ARE_NAMED: Final = read_lua("shared/are_named")
 
 _FINDING: Final = ("kv-deadlines", "kv-names", "kv-sizes", *_QUEUE_KEYS)
 
-# Returns "written"; "other" and the record that is there; "lost"; "crowded"; "full" and names of values that are over.
+# Returns "written"; "other" and the record that is there; "lost"; "crowded" and names of tasks in doubt; "full" and
+# names of values that are over.
 CHANGE: Final = Script(
     KV_PART, STORE_PART, _LEASES, _PLACES, read_lua("change"), keys=(*KV_KEYS, *_QUEUE_KEYS), repeatable=True
 )
+
+# TAKE, HELD, ORPHANS, WAITING and COUNTS return two lists: the result, and names of tasks in doubt.
 
 # Returns the names of the tasks; nothing for a process without a lease.
 TAKE: Final = Script(CLOCK_PART, _LEASES, _PLACES, read_lua("take", MOST_DUE=MOST_DUE), keys=_FINDING)
@@ -146,10 +155,21 @@ ALL_LEASES: Final = Script(
 
 # Returns 1 where the indexes do not fit to each other, because a key was lost. Processes that hold tasks and have no
 # lease are noted as gone.
-GAPS: Final = Script(CLOCK_PART, _LEASES, _PLACES, read_lua("gaps"), keys=(*_FINDING, "queue-gone"), repeatable=True)
+GAPS: Final = Script(
+    CLOCK_PART, _LEASES, _PLACES, _ARE_NAMED, read_lua("gaps"), keys=(*_FINDING, "queue-gone"), repeatable=True
+)
 
-# Adds names of values that only the sizes have.
-MEND_NAMES: Final = Script(CLOCK_PART, _FIELDS, read_lua("mend_names"), keys=("kv-names", "kv-sizes"), repeatable=True)
+# Adds names of values that only the sizes, the deadlines or the places have.
+MEND_NAMES: Final = Script(
+    CLOCK_PART,
+    _FIELDS,
+    _LEASES,
+    _PLACES,
+    _ARE_NAMED,
+    read_lua("mend_names"),
+    keys=("kv-names", "kv-sizes", "kv-deadlines", "queue-places", "queue-ages"),
+    repeatable=True,
+)
 
 # Builds the indexes again for some values, and removes what is known of a value that was lost.
 MEND: Final = Script(

@@ -168,7 +168,7 @@ LIST: Final = Script(CLOCK_PART, LIST_PART, read_lua("list"), keys=("kv-names", 
 def list_arguments(prefix: str, after: str, limit: int) -> tuple[bytes, bytes, int, int]:
     """Return the arguments of LIST behind the time. The list starts at the later of `prefix` and `after`."""
     first, last = encode_name(prefix), encode_name(after)
-    return first, last, max(limit, 0), int(last >= first and after != "")
+    return first, last, limit, int(last >= first and after != "")
 
 
 # --- Log ---

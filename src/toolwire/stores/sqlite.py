@@ -16,6 +16,7 @@ from typing import Final
 
 from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed
 from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.numbers import check_limit
 from toolwire.stores.sqlite_file import SqliteFile
 from toolwire.stores.sqlite_kv import SqliteKV, sweep
 from toolwire.stores.sqlite_queue import QUEUE_SCHEMA, SqliteQueue
@@ -204,6 +205,7 @@ class SqliteLog:
         return await self._file.write(work)
 
     async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        limit = check_limit(limit)
         name = encode_name(stream)
 
         def work(connection: sqlite3.Connection) -> list[tuple[Position, bytes]]:
@@ -216,7 +218,7 @@ class SqliteLog:
                 return []
             found = connection.execute(
                 "SELECT position, data FROM events WHERE stream = ? AND position > ? ORDER BY position LIMIT ?",
-                (kept[0], kept[1] if position is None else position, max(limit, 0)),
+                (kept[0], kept[1] if position is None else position, limit),
             )
             return [(number, bytes(data)) for number, data in found]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.numbers import add_to, check_ttl
+from toolwire.stores.numbers import add_to, check_amount, check_limit, check_ttl
 from toolwire.stores.sqlite_file import SqliteFile
 
 
 class SqliteKV:
     def __init__(self, file: SqliteFile, *, max_items: int, max_bytes: int, clock: Callable[[], float]) -> None:
         self._file = file
-        self._max_items = max_items
+        self.max_items: int = max_items
         self.max_bytes: int = max_bytes
         self._clock = clock
 
@@ -44,6 +44,7 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        check_amount(amount)
         check_ttl(ttl)
         name = encode_name(key)
 
@@ -88,6 +89,8 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        limit = check_limit(limit)
+
         def work(connection: sqlite3.Connection) -> list[str]:
             return [decode_name(name) for name in self.names(connection, prefix, after, limit)]
 
@@ -100,7 +103,7 @@ class SqliteKV:
         # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
         found = connection.execute(
             "SELECT key FROM kv WHERE key >= ? AND key < ? AND (deadline IS NULL OR deadline > ?) ORDER BY key LIMIT ?",
-            (begin, first + b"\xff", self._clock(), max(limit, 0)),
+            (begin, first + b"\xff", self._clock(), limit),
         ).fetchall()
         return [bytes(name) for (name,) in found]
 
@@ -136,7 +139,7 @@ class SqliteKV:
     def _fits(self, connection: sqlite3.Connection, items: int, size: int) -> bool:
         # A change that needs no more room is never refused.
         kept_items, kept_bytes = connection.execute("SELECT kv_items, kv_bytes FROM totals").fetchone()
-        return (items <= 0 or kept_items + items <= self._max_items) and (
+        return (items <= 0 or kept_items + items <= self.max_items) and (
             size <= 0 or kept_bytes + size <= self.max_bytes
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.numbers import check_ttl
+from toolwire.stores.numbers import check_limit, check_seconds
 from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
@@ -23,6 +23,7 @@ from toolwire.stores.queue import (
     Place,
     Ready,
     Task,
+    check_change,
     is_same_place,
     judge,
     lease_lost,
@@ -119,7 +120,7 @@ class SqliteQueue:
         orphan_of: str = "",
         most_ready: int | None = None,
     ) -> bytes | None:
-        check_ttl(ttl)
+        check_change(ttl, place, most_ready)
         name, value = encode_name(key), bytes(value)
 
         def work(connection: sqlite3.Connection) -> bytes | None:
@@ -146,6 +147,7 @@ class SqliteQueue:
         *,
         passing_over: Collection[str] = (),
     ) -> list[Task]:
+        most = check_limit(most)
         wanted, skipped = {encode_name(kind) for kind in kinds}, {encode_name(owner) for owner in passing_over}
 
         def work(connection: sqlite3.Connection) -> list[Task]:
@@ -162,18 +164,21 @@ class SqliteQueue:
         return await self._file.write(work)
 
     async def held(self, process: str, *, after: str = "", limit: int = 1000) -> tuple[int, list[str]]:
+        limit = check_limit(limit)
         name, begin = encode_name(process), encode_name(after) + b"\x00" if after else b""
 
         def work(connection: sqlite3.Connection) -> tuple[int, list[str]]:
             sweep(connection, self._clock())
             row = connection.execute("SELECT held FROM queue_holders WHERE process = ?", (name,)).fetchone()
             query = "SELECT key FROM queue_places WHERE process = ? AND key >= ? ORDER BY key LIMIT ?"
-            found = connection.execute(query, (name, begin, max(limit, 0)))
+            found = connection.execute(query, (name, begin, limit))
             return 0 if row is None else row[0], [decode_name(bytes(key)) for (key,) in found]
 
         return await self._file.write(work)
 
     async def orphans(self, limit: int) -> list[Task]:
+        limit = check_limit(limit)
+
         def work(connection: sqlite3.Connection) -> list[Task]:
             sweep(connection, self._clock())
             tasks: list[Task] = []
@@ -185,11 +190,14 @@ class SqliteQueue:
         return await self._file.write(work)
 
     async def waiting(self, longer_than: float, limit: int) -> list[Task]:
+        check_seconds(longer_than, "a wait")
+        limit = check_limit(limit)
+
         def work(connection: sqlite3.Connection) -> list[Task]:
             now = self._clock()
             sweep(connection, now)
             query = _TASKS + "WHERE process IS NULL AND since <= ? ORDER BY since, number LIMIT ?"
-            return _tasks(connection, query, now - longer_than, max(limit, 0))
+            return _tasks(connection, query, now - longer_than, limit)
 
         return await self._file.write(work)
 
@@ -202,6 +210,8 @@ class SqliteQueue:
         return await self._file.read(work)
 
     async def places(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, Place | None]]:
+        limit = check_limit(limit)
+
         def work(connection: sqlite3.Connection) -> list[tuple[str, Place | None]]:
             names = self._kv.names(connection, prefix, after, limit)
             if not names:
@@ -249,6 +259,7 @@ class SqliteQueue:
     # --- leases ---
 
     async def renew(self, process: str, lease: float) -> bool:
+        check_seconds(lease, "a lease")
         return await self._file.write(lambda connection: self._renew(connection, process, lease))
 
     async def release(self, process: str) -> None:
@@ -286,6 +297,7 @@ class SqliteQueue:
         return await self._file.write(work)
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        check_seconds(lease, "a lease")
         return self._file.repeat(lambda connection: self._renew(connection, process, lease), lease / 3, lost)
 
     # --- in the thread of the file: leases ---

@@ -40,6 +40,7 @@ BYTES_OR_NONE: Final = Allowed(0, MOST_BYTES, is_whole=True)
 SECONDS: Final = Allowed(0, is_above=True)
 SECONDS_OR_NONE: Final = Allowed(0)
 TIMEOUT: Final = Allowed(0, is_above=True, may_be_infinite=True)
+PING_INTERVAL: Final = Allowed(1)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -1,12 +1,20 @@
-"""`SingleFlight`: the same work runs once at a time, and all callers share its result."""
+"""`SingleFlight`: the same work runs once at a time, and all callers share its result.
+
+It keeps one task for each event loop. `LoopsFlight` lets only one of these run at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+#: How often a loop that waits for the work of another loop looks whether that loop was closed.
+LOOK_SECONDS: Final = 1.0
 
 
 class SingleFlight(Generic[T]):
@@ -86,3 +94,51 @@ class SingleFlight(Generic[T]):
             del self._tasks[key]
         if not task.cancelled():
             task.exception()  # Retrieved, because all callers may have given up.
+
+
+class LoopsFlight(Generic[T]):
+    """Runs work once at a time over all event loops. The other loops wait for the loop that began, and share the end.
+
+    When the work is given up, or its loop is closed, one of the loops that wait begins anew.
+    """
+
+    __slots__ = ("_lock", "_running")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, Future[tuple[T | None, Exception | None] | None]] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of the work, here or on another loop."""
+        own: Future[tuple[T | None, Exception | None] | None] = Future()
+        while True:
+            with self._lock:
+                running = self._running
+                if running is None or running[0].is_closed():
+                    self._running = (asyncio.get_running_loop(), own)
+                    break
+            waiting = asyncio.wrap_future(running[1])
+            await asyncio.wait({waiting}, timeout=LOOK_SECONDS)
+            outcome = waiting.result() if waiting.done() else None
+            if outcome is not None:
+                result, error = outcome
+                if error is not None:
+                    raise error
+                return result  # type: ignore[return-value]
+        ended: tuple[T | None, Exception | None] | None = None
+        try:
+            result = await work()
+            ended = (result, None)
+            return result
+        except Exception as error:
+            ended = (None, error)
+            raise
+        finally:
+            with self._lock:
+                if self._running is not None and self._running[1] is own:
+                    self._running = None
+            own.set_result(ended)

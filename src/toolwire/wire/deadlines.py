@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from itertools import takewhile
 from typing import Any, Final, Protocol, TypeVar
@@ -85,11 +86,12 @@ class TimeoutClock:
 
 
 class PersonTime:
-    """Stops the clocks of all who wait for a sign-in while it waits for a person."""
+    """Stops the clocks of all who wait for a sign-in while it waits for a person, on all event loops."""
 
     def __init__(self) -> None:
-        self._clocks: dict[object, Pausable] = {}
+        self._lock = threading.Lock()
         self._asked = 0
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClocks] = WeakKeyDictionary()
 
     @contextmanager
     def stopping(self, clock: Pausable | None) -> Iterator[None]:
@@ -97,31 +99,67 @@ class PersonTime:
         if clock is None:
             yield
             return
-        entry = object()
-        self._clocks[entry] = clock
-        if self._asked:
-            clock.pause()
+        with self._lock:
+            loop = asyncio.get_running_loop()
+            clocks = self._loops.get(loop)
+            if clocks is None:
+                clocks = self._loops[loop] = _LoopClocks(self._asked)
+        entry = clocks.add(clock)
         try:
             yield
         finally:
-            del self._clocks[entry]
-            if self._asked:
-                clock.resume()
+            clocks.remove(entry)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Ask a person meanwhile."""
-        self._asked += 1
-        if self._asked == 1:
-            for clock in self._clocks.values():
-                clock.pause()
+        self._change(1)
         try:
             yield
         finally:
-            self._asked -= 1
-            if not self._asked:
-                for clock in self._clocks.values():
-                    clock.resume()
+            self._change(-1)
+
+    def _change(self, by: int) -> None:
+        here = asyncio.get_running_loop()
+        with self._lock:
+            self._asked += by
+            for loop, clocks in self._loops.items():
+                if loop is here:
+                    clocks.change(by)
+                else:
+                    with suppress(RuntimeError):  # The loop has ended, and its clocks with it.
+                        loop.call_soon_threadsafe(clocks.change, by)
+
+
+class _LoopClocks:
+    """The clocks of one event loop that stand still while a person is asked. Only that loop touches them."""
+
+    def __init__(self, asked: int) -> None:
+        self._clocks: dict[object, Pausable] = {}
+        self._asked = asked
+
+    def add(self, clock: Pausable) -> object:
+        entry = object()
+        self._clocks[entry] = clock
+        if self._asked:
+            clock.pause()
+        return entry
+
+    def remove(self, entry: object) -> None:
+        clock = self._clocks.pop(entry)
+        if self._asked:
+            clock.resume()
+
+    def change(self, by: int) -> None:
+        """Take note that one more person is asked, or one less."""
+        before, self._asked = self._asked, self._asked + by
+        if bool(before) == bool(self._asked):
+            return
+        for clock in self._clocks.values():
+            if self._asked:
+                clock.pause()
+            else:
+                clock.resume()
 
 
 # --- deadlines ------------------------------------------------------------------------------------

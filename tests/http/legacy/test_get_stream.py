@@ -281,3 +281,52 @@ async def test_a_client_is_addressed_by_its_session_from_outside_of_a_handler(kv
         for stream, own in zip(streams, ("for the first", "for the second"), strict=True):
             await stream.until(lambda stream=stream: len(stream.messages) >= 2)
             assert sorted(message["params"]["data"] for message in stream.messages) == ["for all", own]
+
+
+class SlowLog(MemoryLog):
+    """Once told to, keeps what was read back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = False
+        self.has_read = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def read_after(self, *given: Any) -> Any:
+        found = await super().read_after(*given)
+        if self.slow and found:
+            self.has_read.set()
+            await self.go_on.wait()
+        return found
+
+
+async def test_nothing_is_sent_on_a_stream_that_ended_while_its_log_was_read(caplog: pytest.LogCaptureFixture) -> None:
+    slow = SlowLog()
+    server = Server("almanac", stores=Stores(MemoryKV(), slow, MemoryBus()))
+    app = server.http_app()
+    late: list[Any] = []
+
+    async def strict(scope: Any, receive: Any, send: Any) -> None:
+        is_over = False
+
+        async def sent(message: Any) -> None:
+            nonlocal is_over
+            if is_over:
+                late.append(message)
+            is_over = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    async with serving(app) as [client]:
+        await client.initialize("2025-11-25")
+        streaming = client.at(strict)
+        stream = await streaming.get()
+        slow.slow = True
+        server.log("warning", "loud")
+        await slow.has_read.wait()
+        assert (await client.delete()).status == 200
+        await stream.finished()
+        slow.go_on.set()
+        await caught_up(app)
+        assert late == [] and "broke" not in caplog.text

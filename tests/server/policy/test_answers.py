@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
@@ -122,7 +123,7 @@ async def test_what_holds_no_secret_passes_as_it_is() -> None:
 
     async with connect(server, MODERN) as client:
         masked = await client.call("picture")
-        server.policy = None
+        server.apply_settings(replace(server.settings, policy=None))
         assert await client.call("picture") == masked
 
 

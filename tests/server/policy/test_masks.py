@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
 from msgspec import Meta, Struct
 from tests.cases import cases
-from tests.gateway.backs import behind, gateway_before
+from tests.gateway.backs import behind, gateway_before, until
 from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, talk, text_in
 from tests.wireclient import REVISIONS
 
@@ -19,7 +24,8 @@ from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
 from toolwire.protocol.revisions import MODERN
 from toolwire.redaction import Redaction
-from toolwire.server.policy.masking import masked, masked_error
+from toolwire.server.policy import plan
+from toolwire.server.policy.masking import mask_large, masked, masked_error, masked_result
 from toolwire.server.tasks.manager import TaskManager
 from toolwire.shape import Shape
 
@@ -340,3 +346,80 @@ def test_mask_leaves_the_words_of_the_protocol_in_a_wire_value() -> None:
 def test_error_is_masked_wherever_the_secret_stands(message: str) -> None:
     clean = masked_error(Redaction(patterns=["1234"]), ProtocolError(-32000, message))
     assert clean.args[0] == message.replace("1234", "[redacted]")
+
+
+@pytest.mark.parametrize("is_gateway", [False, True])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_other_calls_go_on_while_a_large_result_is_masked(
+    revision: str, is_gateway: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    entered: list[int] = []
+    seen: list[bool] = []
+
+    def slow(redaction: Redaction, result: Any, method: str, *rest: Any) -> Any:
+        if "x" * 1000 in str(result):
+            entered.append(1)
+            seen.append(answered.wait(0 if threading.current_thread() is threading.main_thread() else 10))
+        return masked_result(redaction, result, method, *rest)
+
+    monkeypatch.setattr(plan, "masked_result", slow)
+    server = Server("s")
+
+    @server.tool
+    def large() -> list[str]:
+        return ["secret", *["x" * 1000] * (300)]
+
+    @server.tool
+    def small() -> str:
+        return "small"
+
+    policy = Policy(mask=["secret"])
+    front: Any = Gateway("front", policy=policy).add("b", server) if is_gateway else Server("front", policy=policy)
+    if not is_gateway:
+        front.mount(server, prefix="b")
+    async with testing.connect(front, revision=revision) as (client, _):
+        waiting = asyncio.ensure_future(client.call_tool("b_large"))
+        await until(lambda: bool(entered))
+        assert (await client.call_tool("b_small")).text == "small"
+        answered.set()
+        text = (await waiting).text
+    assert seen and all(seen)
+    assert "[redacted]" in text and "secret" not in text
+
+
+async def test_large_results_are_masked_by_one_thread() -> None:
+    go, running, most = threading.Event(), 0, 0
+
+    def mask(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        assert go.wait(10)
+        running -= 1
+        return number
+
+    before = threading.active_count()
+    waiting = [asyncio.ensure_future(mask_large(partial(mask, number))) for number in range(20)]
+    await until(lambda: running > 0)
+    assert threading.active_count() <= before + 1
+    waiting[7].cancel()
+    go.set()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [each for each in ended if isinstance(each, int)] == [each for each in range(20) if each != 7]
+    assert most == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_process_masks_large_results_with_a_thread_of_its_own() -> None:
+    program = """
+import asyncio, os
+from toolwire.server.policy.masking import mask_large
+asyncio.run(mask_large(lambda: 1))
+child = os.fork()
+if child == 0:
+    os._exit(asyncio.run(asyncio.wait_for(mask_large(lambda: 7), 10)))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert ended.stdout.strip() == "7", ended.stderr

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.wireclient import MODERN, REVISIONS, connect
 
@@ -145,8 +146,8 @@ async def test_a_refusal_names_what_the_policy_is_for(kind: str) -> None:
         return Server("tools", tools=[Tool(hold, name="one"), Tool(hold, name="two")])
 
     own, inner, mounted, shaped, single = tools(), tools(), Server("m"), Server("m"), Server("s")
-    own.use_policy(policy)
-    inner.use_policy(policy)
+    own.apply_settings(replace(own.settings, policy=policy))
+    inner.apply_settings(replace(inner.settings, policy=policy))
     mounted.mount(inner, "m")
     shaped.mount(tools(), "m", shape=Shape(policy=policy))
     single.add(Tool(hold, name="one", policy=policy))

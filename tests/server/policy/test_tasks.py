@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.server.tasks.talking import CORE, begin, look, reaches, says, text_in
-from tests.wireclient import connect
+from tests.server.tasks.talking import ABLE, CORE, begin, look, outcome, reaches, says, text_in
+from tests.wireclient import MODERN, connect
 
 from toolwire import Context, Limits, Policy, Server, ToolError
 from toolwire.audit import AuditLog
@@ -94,6 +94,20 @@ async def test_secrets_and_sizes_are_looked_at_when_a_task_ends() -> None:
             assert said in text_in(await client.result("tasks/result", {"taskId": task})), name
             await look(client, task)
         assert SECRET not in str(client.received)
+
+
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+@pytest.mark.parametrize("limit", [100, 250])
+async def test_the_limit_of_results_does_not_hold_for_the_state_of_a_task(revision: str, limit: int) -> None:
+    working = Working(policy=Policy(result=limit), limits=Limits(task_window=0))
+    async with connect(working.server, revision, ABLE) as client:
+        task = await begin(client, "work")
+        await working.started.wait()
+        assert (await look(client, task))["status"] == "working"
+        working.go.set()
+        await reaches(client, task, "completed")
+        large = await begin(client, "large")
+        assert f"may have {limit}" in str(await outcome(client, large))
 
 
 async def test_the_status_message_of_a_task_is_masked() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
@@ -14,6 +15,7 @@ from toolwire.auth import ApiKeys, Principal
 from toolwire.errors import ProtocolError, ServerError
 from toolwire.gateway import Gateway
 from toolwire.server.policy import Policy
+from toolwire.server.shaping.address_spellings import LONGEST
 from toolwire.shape import ArgumentShape, PromptShape, ResourceShape, Shape, ToolShape
 from toolwire.types import REVISIONS
 
@@ -171,6 +173,82 @@ def test_an_address_of_the_web_is_denied_in_each_spelling_that_parsers_know(spel
     (mount,) = host.catalog.mounts
     assert mount.reaches("https://inner/bc")
     assert not mount.reaches(spelling)
+
+
+#: Listed addresses that are not in the form to which spellings are brought, each with spellings of it.
+FOLDED: list[tuple[str, tuple[str, ...]]] = [
+    (
+        "db://Users/schema/Accounts",
+        (
+            "DB://Users/schema/Accounts",
+            "db://users/schema/Accounts",
+            "db://Users/schema/x/../Accounts",
+            "db://Users/schema/./Accounts",
+            "db://Users/schema/%2e/Accounts",
+            "db:/\t/Users/schema/Accounts",
+            "db://Users/schema/Accounts/",
+            "db://Users/schema/Accounts?all",
+        ),
+    ),
+    ("doc://vault.EXAMPLE/s", ("doc://vault.example/s", "doc://VAULT.example/%73")),
+    ("doc://u@Vault/s", ("doc://u@vault/s", "doc://vault/./s")),
+    ("doc://vault/a%20b", ("doc://vault/%2e/a%20b", "doc://vault/a b")),
+    (
+        "file:///docs/secret.txt",
+        (
+            "file:///x%23/../doc%73/secret.txt",
+            "file:///x%3F/../doc%73/secret.txt",
+            "file:///x%2Fy/../../doc%73/secret.txt",
+            "file:///x%252Fy/%252e%252e/../doc%2573/secret.txt",
+        ),
+    ),
+    ("db://Table?row=1", ("db://table?row=1", "DB://Table?row=%31", "db://Table/?row=1")),
+    ("https://host/{part}", ("https://host:443/1", "https://me@HOST/1", "https://host/x/../1", "https:/host/1/")),
+    ("file:///docs/{part}", ("file://localhost/docs/1", "file:/docs/1", "file:///x%23/../doc%73/1")),
+    ("doc://v%41ult/s", ("doc://vault/s", "doc://v%41ult/%2e/s")),
+    ("doc://Vault/{part}/s%20t", ("doc://vault/1/s%20t", "doc://Vault/./1/s t", "DOC://VAULT/1/%73%20t")),
+]
+
+
+@pytest.mark.parametrize(("listed", "spellings"), FOLDED, ids=[listed for listed, _ in FOLDED])
+@pytest.mark.parametrize("rule", ["deny", "scopes", "visible_to"])
+def test_rules_hold_in_each_spelling_of_a_listed_address(listed: str, spellings: tuple[str, ...], rule: str) -> None:
+    inner = Server("inner")
+    if "{" in listed:
+        inner.resource(listed, name="secret")(lambda part: part)
+    else:
+        inner.resource(listed, name="secret")(lambda: "secret")
+    if rule == "deny":
+        shape = Shape(deny_resources=["secret"])
+    else:
+        shape = Shape(resources={"secret": ResourceShape(**{rule: ["admin"]})})  # type: ignore[arg-type]
+    host = Server("host")
+    host.mount(inner, shape=shape)
+    (mount,) = host.catalog.mounts
+    assert mount.reaches("doc://another/s")
+    assert [each for each in spellings if mount.reaches(each)] == []
+
+
+def test_listed_address_beside_a_denied_one_is_served() -> None:
+    inner = Server("inner")
+    inner.resource("db://Table?row=1", name="one")(lambda: "one")
+    inner.resource("db://Table?row=2", name="two")(lambda: "two")
+    host = Server("host")
+    host.mount(inner, shape=Shape(deny_resources=["one"]))
+    assert host.catalog.resource("db://Table?row=2") is not None
+    assert host.catalog.resource("db://Table?row=1") is None
+    (mount,) = host.catalog.mounts
+    assert mount.reaches("db://Table?row=3"), "a query that nobody lists"
+    assert not mount.reaches("db://table?row=1")
+
+
+def test_long_address_is_refused_where_there_are_rules() -> None:
+    inner, host, open_host = files(), Server("host"), Server("open")
+    host.mount(inner, shape=Shape(deny_resources=["file:///private/*"]))
+    open_host.mount(files(), shape=Shape(deny=["touch"]))
+    long = "file:///" + "a/%2e/" * (LONGEST // 6) + "b"
+    assert not host.catalog.mounts[0].reaches(long)
+    assert open_host.catalog.mounts[0].reaches(long)
 
 
 def test_a_detour_leads_to_no_address_that_is_not_allowed() -> None:
@@ -451,7 +529,7 @@ async def test_policies_see_the_arguments_of_their_own_server() -> None:
         refused = await client.call_tool("read", {"file": "bad"})
         assert refused.is_error
     # The rule of the mounted server refuses, too, and its words do not name what is hidden.
-    host.policy = None
+    host.apply_settings(replace(host.settings, policy=None))
     alone = Server("alone")
     alone.mount(inner, shape=Shape(tools={"read": ToolShape(arguments=shape.arguments)}))
     async with Client(alone) as client:

@@ -6,8 +6,9 @@ What is sent is what the test says; requests of the server are answered by `answ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
@@ -110,19 +111,27 @@ async def status_of(client: WireClient, identifier: str) -> str:
     return str((await look(client, identifier))["status"])
 
 
+def pause_after(turns: int = 50) -> Iterator[float]:
+    """Yield the pauses of a wait: what takes longer than some turns waits for another process, or for a time."""
+    yield from repeat(0.0, turns)
+    yield from repeat(0.01)
+
+
 async def reaches(client: WireClient, identifier: str, *statuses: str) -> Message:
     """Look at a task until it has one of these statuses."""
     async with patience(f"a task to be {' or '.join(statuses)}"):
+        pauses = pause_after()
         while (task := await look(client, identifier))["status"] not in statuses:
-            await asyncio.sleep(0)
+            await asyncio.sleep(next(pauses))
         return task
 
 
 async def says(client: WireClient, identifier: str, message: str | None) -> Message:
     """Look at a task until it has this status message, or none."""
     async with patience(f"the status message {message!r}"):
+        pauses = pause_after()
         while (task := await look(client, identifier)).get("statusMessage") != message:
-            await asyncio.sleep(0)
+            await asyncio.sleep(next(pauses))
         return task
 
 

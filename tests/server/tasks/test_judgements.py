@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 from tests.cases import cases
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, Replica, find_record, pass_time, settled, shared_stores
-from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, talk, text_in
+from tests.server.tasks.talking import (
+    CORE,
+    DIALECTS,
+    Over,
+    answer,
+    begin,
+    changes,
+    look,
+    outcome,
+    reaches,
+    says,
+    talk,
+    text_in,
+    wait_for_end,
+)
 from tests.wireclient import MODERN
 
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import ProtocolError
 from toolwire.server.judgements import Judgement
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.own_tasks import HostTask
+from toolwire.stores import Stores
 
 UNKNOWN = "There is no such task, or it has expired"
 ANN = Principal("ann", scopes=frozenset({"read"}))
@@ -81,6 +98,122 @@ async def test_task_with_a_damaged_judgement_is_hidden() -> None:
 
         await rewrite(server, task, edit)
         assert (await client.error("tasks/get", {"taskId": task}))["message"] == UNKNOWN
+
+
+SECRET = "sk-1234"
+
+
+def with_masks(stores: Stores, *masks: str) -> Server:
+    """A process of a fleet whose tools say a secret in each place of a task."""
+    policy = Policy(mask=masks) if masks else None
+    server = Server("s", stores=stores, secret="x" * 32, limits=Limits(task_window=0.0), policy=policy)
+
+    @server.tool(task="optional")
+    async def leak(ctx: Context) -> dict[str, str]:
+        await ctx.progress(1, message=f"using {SECRET}")
+        return {"key": SECRET}
+
+    @server.tool(task="optional")
+    async def fail() -> str:
+        raise ProtocolError(-32000, f"denied for {SECRET}", {"key": SECRET})
+
+    @server.tool(task="optional")
+    async def ask(ctx: Context) -> str:
+        await ctx.progress(1, message=f"using {SECRET}")
+        return str((await ctx.elicit(f"Use {SECRET}?", bool, key="use")).data)
+
+    @server.tool(task="optional")
+    async def choose(ctx: Context) -> str:
+        answer = await ctx.elicit("Which?", Literal["sk-1234", "none"], key="which")
+        return "right" if answer.data == SECRET else "wrong"
+
+    return server
+
+
+@cases("front", DIALECTS)
+async def test_choice_that_is_masked_later_can_be_chosen(front: str, clock: Clock) -> None:
+    stores = shared_stores(clock)
+    before, after = with_masks(stores), with_masks(stores, "sk-[0-9]+")
+    async with talk(before, front, principal=ANN) as old, talk(after, front, principal=ANN) as new:
+        task = await begin(old, "choose")
+        await reaches(old, task, "input_required")
+        await answer(new, task, **{"which" if front == MODERN else "Which?": "[redacted]"})
+        assert text_in(await outcome(old, task)) == "right"
+        assert SECRET not in str(new.received)
+
+
+@cases("front", DIALECTS)
+async def test_mask_that_is_added_later_holds_for_what_is_read_of_a_task(front: str, clock: Clock) -> None:
+    stores = shared_stores(clock)
+    before, after = with_masks(stores), with_masks(stores, "sk-[0-9]+")
+    async with talk(before, front, principal=ANN) as old, talk(after, front, principal=ANN) as new:
+        leaked, failed, asked = [await begin(old, name) for name in ("leak", "fail", "ask")]
+        await reaches(old, leaked, "completed")
+        await reaches(old, failed, "failed")
+        await reaches(old, asked, "input_required")
+        assert SECRET in str(await outcome(old, leaked)), "no mask held where it ran"
+        for task in (leaked, failed, asked):
+            assert "[redacted]" in str(await look(new, task)) or front == CORE
+        if front == CORE:
+            assert "[redacted]" in str(await outcome(new, leaked))
+            assert "denied for [redacted]" in str(await new.error("tasks/result", {"taskId": failed}))
+            assert len((await new.result("tasks/list", {}))["tasks"]) == 3
+            waiting = asyncio.create_task(new.result("tasks/result", {"taskId": asked}))
+            while "Use [redacted]?" not in str(new.received):
+                await asyncio.sleep(0)
+            waiting.cancel()
+        assert SECRET not in str(new.received)
+
+
+@cases("over", ["memory", "http"])
+@cases("front", DIALECTS)
+async def test_mask_that_is_added_while_a_task_runs_holds_for_what_its_client_is_told(front: str, over: Over) -> None:
+    server, go = Server("s", limits=Limits(task_window=0.0)), asyncio.Event()
+
+    @server.tool(task="optional")
+    async def ask(ctx: Context) -> str:
+        await ctx.progress(1, message=f"using {SECRET}")
+        await go.wait()
+        return str((await ctx.elicit("Sure?", bool, key="sure")).data)
+
+    async with talk(server, front, over, principal=ANN) as client:
+        task = await begin(client, "ask")
+        await says(client, task, f"using {SECRET}")
+        if front == MODERN:
+            await wait_for_end(client, task)
+        server.apply_settings(replace(server.settings, policy=Policy(mask=["sk-[0-9]+"])))
+        before = len(client.received)
+        go.set()
+        (told,) = await changes(client, 1)
+        assert told["status"] == "input_required"
+        assert told["statusMessage"] == "using [redacted]"
+        assert SECRET not in str(client.received[before:])
+
+
+@cases("masks", [(), ("sk-[0-9]+",), ("redacted",)], ids=["none", "the same", "another"])
+async def test_mask_is_applied_once_to_what_is_read_of_a_task(masks: tuple[str, ...], clock: Clock) -> None:
+    stores = shared_stores(clock)
+    before, after = with_masks(stores, "sk-[0-9]+"), with_masks(stores, *masks)
+    async with talk(before, MODERN, principal=ANN) as old, talk(after, MODERN, principal=ANN) as new:
+        task = await begin(old, "leak")
+        await reaches(old, task, "completed")
+        shown = (await look(new, task))["result"]["structuredContent"]
+        assert shown == ({"key": "[[redacted]]"} if masks == ("redacted",) else {"key": "[redacted]"})
+
+
+async def test_every_mask_holds_for_a_task_of_an_earlier_version() -> None:
+    server = leaking()
+    server.tool(len, name="other", policy=Policy(mask=["sk-[0-9]+"]))
+    async with talk(server, MODERN, principal=ANN) as client:
+        task = await begin(client, "leak")
+        await reaches(client, task, "completed")
+
+        def edit(record: rules.Record) -> None:
+            record.judgement = UNSET
+
+        assert text_in(await outcome(client, task)) == "sk-1234"
+        await rewrite(server, task, edit)
+        assert text_in(await outcome(client, task)) == "[redacted]"
 
 
 class Hosting:

@@ -37,6 +37,7 @@ from tests.wireclient import MODERN
 
 from toolwire import Client, Context, Limits, ProtocolError, Server, Tasks, ToolResult
 from toolwire.errors import ServerError, UnknownTask
+from toolwire.server.tasks import methods
 from toolwire.server.tasks.own_tasks import HostTask
 from toolwire.server.tasks.task_records import PREFIX, Records, owner_in, short_name
 from toolwire.stores import Stores
@@ -518,8 +519,23 @@ async def failure_of(waiting: asyncio.Task[Any]) -> str:
     return failed.value.message
 
 
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
+    """Is released by each `tasks/result` that has found its task and waits for the end of it."""
+    rings, semaphore = methods._rings, asyncio.Semaphore(0)
+
+    async def counted(bell: asyncio.Event, seconds: float) -> None:
+        semaphore.release()
+        await rings(bell, seconds)
+
+    monkeypatch.setattr(methods, "_rings", counted)
+    return semaphore
+
+
 @pytest.mark.parametrize("kind", ["empty", "far future", "endless ttl", "other id"])
-async def test_open_result_of_a_damaged_task_is_answered_when_its_handler_ends(kind: str, address: str) -> None:
+async def test_open_result_of_a_damaged_task_is_answered_when_its_handler_ends(
+    kind: str, address: str, waiting: asyncio.Semaphore
+) -> None:
     has_begun, may_end = asyncio.Event(), asyncio.Event()
     async with open_two(address) as (stores, other_stores):
         server, other = make_office(stores=stores), make_office(stores=other_stores)
@@ -534,10 +550,10 @@ async def test_open_result_of_a_damaged_task_is_answered_when_its_handler_ends(k
         async with Client(server, revision=CORE) as client, Client(other, revision=CORE) as watching:
             handle = await client.call_tool_as_task("slow")
             await has_begun.wait()
-            results = [
-                asyncio.create_task(each.request("tasks/result", {"taskId": handle.id})) for each in (client, watching)
-            ]
-            await asyncio.sleep(0.3)
+            results = []
+            for each in (client, watching):
+                results.append(asyncio.create_task(each.request("tasks/result", {"taskId": handle.id})))
+                await waiting.acquire()
             key = (await stores.queue.places(PREFIX, limit=10))[0][0]
             await damage(other_stores, HostTask(handle.id, owner_in(key)), kind)
             may_end.set()
@@ -545,13 +561,15 @@ async def test_open_result_of_a_damaged_task_is_answered_when_its_handler_ends(k
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_open_result_of_a_damaged_task_is_answered_when_a_worker_ends_it(kind: str, address: str) -> None:
+async def test_open_result_of_a_damaged_task_is_answered_when_a_worker_ends_it(
+    kind: str, address: str, waiting: asyncio.Semaphore
+) -> None:
     async with open_two(address) as (stores, worker_stores):
         server, tasks = make_office(stores=stores), Tasks(worker_stores, server="office")
         async with Client(server, revision=CORE) as client:
             broken = await server.tasks.create(message="waiting")
             result = asyncio.create_task(client.request("tasks/result", {"taskId": broken.id}))
-            await asyncio.sleep(0.3)
+            await waiting.acquire()
             await damage(worker_stores, broken, kind)
             with pytest.raises(ServerError, match="is damaged"):
                 await tasks.finish(broken.id, "stamped")

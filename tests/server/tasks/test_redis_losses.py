@@ -24,17 +24,26 @@ QUEUE_KEYS = (
     *("leases", "renewals", "processes", "gone", "buried"),
 )
 KEYS = (*(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
+TOGETHER = (
+    "kv-names kv-sizes",
+    "kv-names kv-sizes kv-deadlines",
+    "kv-names kv-sizes queue-places",
+    "queue-places queue-lines queue-ages queue-counts queue-turns queue-held",
+)
 
 
 @pytest.mark.covers("FLT-8")
-async def test_every_task_ends_whichever_key_of_the_queue_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("groups", [KEYS, TOGETHER], ids=["one", "several"])
+async def test_every_task_ends_whichever_keys_of_the_queue_are_evicted(
+    groups: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process is gone as well, so that recovery is needed while the index is damaged."""
     monkeypatch.setattr(repairing, "CLAIM_SECONDS", 0.3)
     with running() as redis:
-        await asyncio.gather(*(lose_one(redis, key) for key in KEYS))
+        await asyncio.gather(*(lose(redis, keys) for keys in groups))
 
 
-async def lose_one(redis: RedisServer, lost: str) -> None:
+async def lose(redis: RedisServer, lost: str) -> None:
     stores = RedisStores(redis.url, prefix=lost, timeout=60.0)
     dying, alive = Replica(stores, limits=LEASE), Replica(stores, limits={**LEASE, "tasks_running": 4, "share": 1.0})
     async with dying.serving() as a, alive.serving() as b, b(principal=ADA) as client:
@@ -47,7 +56,7 @@ async def lose_one(redis: RedisServer, lost: str) -> None:
         for number in (4, 5, 6):
             await begin(client, "again", {"number": number})
         waiting = await begin(client, "once", {"number": 7})
-        redis.command("DEL", f"{{{lost}}}:{lost}")
+        redis.command("DEL", *(f"{{{lost}}}:{key}" for key in lost.split()))
         # A person who looks at the fleet meanwhile gets an answer.
         await FleetTasks(stores).search()
         await FleetTasks(stores).fleet()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, EVE, settled, shared_stores
-from tests.server.tasks.talking import accepted, begin, dialects, open_to, reaches, talk
+from tests.server.tasks.talking import FORMS, accepted, begin, dialects, open_to, reaches, talk, task_in
 from tests.wireclient import MODERN, WireClient
 
 from toolwire import Context, Limits, Server
@@ -110,3 +110,30 @@ async def test_answers_count_for_the_bytes_of_their_caller(clock: Clock) -> None
             await settled()
         assert refused in (2, 3)
         go.set()
+
+
+async def test_answers_that_a_call_brings_count_for_the_bytes_of_its_caller(clock: Clock) -> None:
+    server, go = make_server(shared_stores(clock, max_bytes=ROOM))
+    async with (
+        open_to(server, MODERN, "http") as join,
+        join(capabilities=FORMS, principal=EVE) as plain,
+        join(principal=EVE) as able,
+    ):
+        tasks: list[str] = []
+        refusals: list[str] = []
+        for _ in range(6):
+            asked = await plain.call("ask")
+            (name,) = asked["inputRequests"]
+            brought = {"requestState": asked["requestState"], "inputResponses": {name: accepted(LONG)}}
+            response = await able.request("tools/call", {"name": "ask", **brought})
+            if "error" in response:
+                refusals.append(response["error"]["message"])
+            else:
+                tasks.append(task_in(response["result"])["taskId"])
+        assert len(tasks) == 3
+        assert len(refusals) == 3 and all(TOO_MANY in each for each in refusals)
+        go.set()
+        for task in tasks:
+            await reaches(able, task, "completed")
+        await settled()
+        assert server.kernel.tasks._tasks.kept.total == 0

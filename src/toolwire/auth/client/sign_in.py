@@ -1,6 +1,7 @@
 """The authorization of one client at one server, as a transport sees it.
 
-Calls that come while a sign-in is under way wait for it and share its outcome, so that ten calls open one browser.
+Calls that come while a sign-in is under way wait for it and share its outcome, so that ten calls open one browser, also
+when they come from several event loops.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from toolwire.auth.flow.challenges import Challenge, oauth_challenge, parse_chal
 from toolwire.auth.flow.scopes import union
 from toolwire.auth.flow.tokens import Token
 from toolwire.auth.flow.urls import same_origin
-from toolwire.util.single_flight import SingleFlight
+from toolwire.util.single_flight import LoopsFlight, SingleFlight
 from toolwire.wire.deadlines import PersonTime
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
@@ -57,6 +58,7 @@ class SignIn:
         """Stops the clocks of requests while a person is asked, and only then."""
         self._asked: WeakKeyDictionary[asyncio.Task[Any], _Asked] = WeakKeyDictionary()
         self._working = SingleFlight[bool]()
+        self._working_anywhere = LoopsFlight[bool]()
         self._own_url = source.server_url
         self._step_ups: dict[frozenset[str], int] = {}
 
@@ -114,7 +116,7 @@ class SignIn:
 
     def _may_step_up(self, wanted: frozenset[str]) -> bool:
         """2026-07-28 basic/authorization, step-up: allow a few attempts; after that the failure is permanent."""
-        if self._working.find() is not None:
+        if self._working_anywhere.is_running:
             return True  # A sign-in is running and may help.
         tried = self._step_ups.get(wanted, 0)
         if not wanted or tried >= MAX_STEP_UPS or len(self._step_ups) >= MAX_KINDS:
@@ -132,7 +134,7 @@ class SignIn:
 
     async def _together(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Do `work`, or wait for the work that runs; return True if it was a new sign-in, and not a refresh."""
-        working = await self._working.join(work)
+        working = await self._working.join(lambda: self._working_anywhere.run(work))
         if working.cancelled():
             raise SignInFailed("The sign-in was given up")
         return working.result()

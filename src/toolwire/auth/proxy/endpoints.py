@@ -8,6 +8,7 @@ practices, confused deputy).
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -23,9 +24,11 @@ from toolwire.auth.browser import (
     PageResponse,
     SignedIn,
     SignInBegun,
+    count_sign_in,
     digest,
     error_page,
     form_of,
+    wait_page,
 )
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.principal import Principal
@@ -39,17 +42,19 @@ from toolwire.auth.proxy.sealed import (
     SealedRequest,
     Seals,
     new_id,
-    use_once,
 )
 from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
 from toolwire.auth.resource import ASKER
+from toolwire.auth.verify.provider_limits import Throttled
 from toolwire.auth.verify.verifier import Asker
 from toolwire.http.body import read_body
 from toolwire.http.request_checks import preflight
 from toolwire.http.responses import ANYBODY, JSON_TYPE, HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
-from toolwire.stores import KV
+from toolwire.protocol.sealing import TooLargeToSeal
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
 METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
@@ -76,7 +81,6 @@ class Endpoints:
         seals: Seals,
         clients: Clients,
         desk: TokenDesk,
-        kv: KV,
     ) -> None:
         self._issuer = issuer
         self._resource = resource
@@ -86,7 +90,6 @@ class Endpoints:
         self._seals = seals
         self._clients = clients
         self._desk = desk
-        self._kv = kv
         self._cookie = BrowserCookie("toolwire-sign-in", issuer, SIGN_IN)
         self._handlers: dict[tuple[str, str], Callable[..., Any]] = {
             ("GET", AUTHORIZE): self._authorize,
@@ -96,6 +99,9 @@ class Endpoints:
             ("POST", REGISTER): self._register,
             **{("GET", path): self._metadata for path in METADATA},
         }
+
+    def is_for_browsers(self, path: str) -> bool:
+        return path in (AUTHORIZE, CALLBACK)
 
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -115,6 +121,10 @@ class Endpoints:
             status, answer, sent = await handler(scope, headers, body)
         except BadPage as error:
             status, answer, sent = 400, error_page(str(error)), PAGE_HEADERS
+        except TooLargeToSeal:
+            status, answer, sent = 400, error_page("The address of this page is too long"), PAGE_HEADERS
+        except Throttled as error:
+            status, answer, sent = wait_page(error)
         await respond(send, status, answer, sent)
         return True
 
@@ -211,6 +221,7 @@ class Endpoints:
             raise BadPage("This page is no longer valid")
         if sent.get("decision") != "allow":
             return self._back(request.redirect_uri, request.state, error="access_denied")
+        count_sign_in(scope)
         request.verifier = secrets.token_urlsafe(32)
         url = self._upstream.sign_in_url(
             redirect_uri=f"{self._issuer}{CALLBACK}",
@@ -226,15 +237,14 @@ class Endpoints:
         request = self._seals.open(came.get("state", ""), SealedRequest)
         if request is None or not request.verifier or not self._is_browser(headers, request):
             raise BadPage("This sign-in was not begun here, or not by this browser, or too long ago")
-        if not await use_once(self._kv, request.id, SIGN_IN):
-            raise BadPage("This sign-in is finished already")
+        # Nothing is kept for strangers here: only the first code of a request can be redeemed.
         code = came.get("code")
         if code is None or "error" in came:
             denied = came.get("error") == "access_denied"
             return self._back(request.redirect_uri, request.state, error="access_denied" if denied else "server_error")
         ours = Code(
             self._seals.clock() + CODE,
-            new_id(),
+            request.id,
             request.client,
             request.redirect_uri,
             request.challenge,
@@ -285,6 +295,10 @@ class Endpoints:
             if asked.get("resource", self._resource).rstrip("/") != self._resource.rstrip("/"):
                 raise OAuthError("invalid_target", "Tokens are for this server only")
             answer = await self._desk.answer(asked, f"{self._issuer}{CALLBACK}")
+        except TooLargeToSeal as error:
+            log.error("the tokens of the provider cannot be handed out: %s", error)
+            content = {"error": "invalid_grant", "error_description": "The tokens of the provider are too long"}
+            return 400, msgspec.json.encode(content), _NOT_KEPT
         except OAuthError as error:
             content = {"error": error.code, "error_description": str(error)}
             return error.status, msgspec.json.encode(content), _NOT_KEPT

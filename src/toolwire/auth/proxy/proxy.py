@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolwire.auth.marks import Marks
 from toolwire.auth.proxy.clients import Clients
 from toolwire.auth.proxy.endpoints import Endpoints
 from toolwire.auth.proxy.sealed import Seals
@@ -22,7 +23,6 @@ from toolwire.auth.verify.fetch import checked_url, fetch_from_anywhere
 from toolwire.auth.verify.verifier import Verifies
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
-from toolwire.stores import KV
 
 __all__ = ["OAuthProxy", "Upstream"]
 
@@ -59,7 +59,7 @@ class OAuthProxy(ResourceServer):
         self._clock = clock
 
     def opened(
-        self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
+        self, *, name: str, path: str, public_url: str | None, sealer: Sealer, marks: Marks
     ) -> tuple[ResourceServer, Endpoints]:
         """Return the resource server that takes the tokens of the proxy at its public address, and its endpoints."""
         if public_url is None:
@@ -79,8 +79,7 @@ class OAuthProxy(ResourceServer):
             upstream=self._upstream,
             seals=seals,
             clients=Clients(seals, schemes=self._schemes, fetch=self._fetch_metadata),
-            desk=TokenDesk(self._upstream, inner, seals, kv),
-            kv=kv,
+            desk=TokenDesk(self._upstream, inner, seals, marks),
         )
         return server, endpoints
 

@@ -16,7 +16,6 @@ from msgspec import Struct
 from toolwire.extras import MissingExtra
 from toolwire.protocol.sealing import Sealer
 from toolwire.redaction import repr_without
-from toolwire.stores import KV
 from toolwire.util.sealed import Sealed
 
 #: Seconds that a user may take to consent and to sign in.
@@ -60,6 +59,7 @@ class Code(Struct, array_like=True):
 
     expires: float
     id: str
+    """The id of the request, so that one request leads to tokens once."""
     client: str
     redirect_uri: str
     challenge: str
@@ -94,6 +94,10 @@ class Refresh(Struct, array_like=True):
     is_access: bool
     user: str = ""
     """A digest of the user who signed in; empty in tokens of earlier versions."""
+    family: str = ""
+    """The id of the first refresh token of the sign-in; empty in that one, and in tokens of earlier versions."""
+    number: int = 0
+    """How many refresh tokens of the family came before."""
 
     def __repr__(self) -> str:
         return repr_without(self, "token")
@@ -138,17 +142,3 @@ class Seals:
 
 def new_id() -> str:
     return secrets.token_urlsafe(16)
-
-
-async def use_once(kv: KV, identifier: str, seconds: float) -> bool:
-    """Mark an id as used; return whether this is its first use, in all processes that share the store."""
-    return await kv.put(_used(identifier), b"", ttl=seconds, if_absent=True)
-
-
-async def give_back(kv: KV, identifier: str) -> None:
-    """Take back the mark of `use_once`, because the id was not used after all."""
-    await kv.delete(_used(identifier))
-
-
-def _used(identifier: str) -> str:
-    return f"toolwire:oauth:used:{identifier}"

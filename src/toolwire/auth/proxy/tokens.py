@@ -5,23 +5,23 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from toolwire.auth.browser import SignedIn, digest
+from toolwire.auth.marks import Marks
 from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.sealed import (
     ACCESS,
     CODE,
     REFRESH,
+    SIGN_IN,
     Code,
     Refresh,
     SealedAccess,
     Seals,
-    give_back,
     new_id,
-    use_once,
 )
 from toolwire.auth.proxy.upstream import Tokens, Upstream, until
 from toolwire.auth.verify.token_cache import Remembered
@@ -34,7 +34,11 @@ from toolwire.auth.verify.verifier import (
     verification,
 )
 from toolwire.protocol.rounds import digest as user_digest
-from toolwire.stores import KV
+from toolwire.wire.shares import Caller, Taken
+
+# Anybody may begin a sign-in. So the marks of all sign-ins are those of one caller, and users who have signed in keep
+# their own share.
+_STRANGERS: Final = "strangers"
 
 
 class OAuthError(Exception):
@@ -49,11 +53,11 @@ class OAuthError(Exception):
 class TokenDesk:
     """Redeems the codes and refresh tokens of the proxy."""
 
-    def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals, kv: KV) -> None:
+    def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals, marks: Marks) -> None:
         self._upstream = upstream
         self._verifier = verifier
         self._seals = seals
-        self._kv = kv
+        self._marks = marks
 
     async def answer(self, asked: Mapping[str, str], callback: str) -> dict[str, Any]:
         """Return the answer of the token endpoint; raise `OAuthError`."""
@@ -67,6 +71,8 @@ class TokenDesk:
             raise OAuthError("invalid_grant", str(error)) from None
         except Unavailable:
             raise OAuthError("temporarily_unavailable", "The provider cannot be asked now", 503) from None
+        except Taken as error:
+            raise OAuthError("temporarily_unavailable", error.message, 429 if error.own else 503) from None
         raise OAuthError("unsupported_grant_type", "There are authorization_code and refresh_token")
 
     async def user_of(self, code: str, verifier: str, callback: str) -> SignedIn:
@@ -90,7 +96,8 @@ class TokenDesk:
         if not _same(digest(asked.get("code_verifier", "")), code.challenge):
             raise OAuthError("invalid_grant", "The code verifier is wrong")
         # The code of the provider can be used once, too. This protects processes that share no store.
-        async with self._once(code.id, CODE):
+        # Another code of the same request may be given out until the request ends.
+        async with self._once(code.id, SIGN_IN + CODE, _STRANGERS):
             tokens = await self._upstream.redeem(code.code, code.verifier, callback)
         return await self._issue(tokens, code.client, code.scopes, None)
 
@@ -99,7 +106,9 @@ class TokenDesk:
         if held is None or not _same(held.client, digest(asked.get("client_id", ""))):
             raise OAuthError("invalid_grant", "The refresh token is not valid")
         # OAuth 2.1 section 4.3.1: refresh tokens of public clients are used once.
-        async with self._once(held.id, held.expires - self._seals.clock()):
+        # All refresh tokens of a sign-in share a mark: they are used for weeks, and many times a day.
+        left, caller = held.expires - self._seals.clock(), ("user", held.user or held.client)
+        async with self._once(held.family or held.id, left, caller, held.number):
             if held.is_access:
                 # The provider gave an access token without an end, so there is nothing to refresh there.
                 return await self._issue(Tokens(held.token, None, None), held.client, held.scopes, held)
@@ -107,14 +116,16 @@ class TokenDesk:
         return await self._issue(tokens, held.client, held.scopes, held)
 
     @asynccontextmanager
-    async def _once(self, identifier: str, seconds: float) -> AsyncIterator[None]:
-        """Let an id be used once. If the provider cannot be reached, the id can be used again."""
-        if not await use_once(self._kv, identifier, seconds):
+    async def _once(self, identifier: str, seconds: float, caller: Caller, number: int = 0) -> AsyncIterator[None]:
+        """Let an id, or a number of it, be used once. If the provider cannot be reached, it can be used again."""
+        key = f"toolwire:oauth:used:{identifier}"
+        mark = await self._marks.use(key, seconds, caller, number)
+        if mark is None:
             raise OAuthError("invalid_grant", "This was used before")
         try:
             yield
         except Unavailable:
-            await give_back(self._kv, identifier)
+            await mark.give_back()
             raise
 
     async def _issue(self, tokens: Tokens, client: str, scopes: list[str], before: Refresh | None) -> dict[str, Any]:
@@ -135,7 +146,8 @@ class TokenDesk:
         if refresh is not None:
             # The time counts from the first sign-in, so rotation does not extend it.
             expires = now + REFRESH if before is None else before.expires
-            sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1], user)
+            family, number = ("", 0) if before is None else (before.family or before.id, before.number + 1)
+            sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1], user, family, number)
             answer["refresh_token"] = self._seals.seal(sealed)
         return answer
 

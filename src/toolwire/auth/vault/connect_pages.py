@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import math
 from collections.abc import Mapping
 from html import escape
 from typing import Final, Protocol
@@ -35,27 +34,29 @@ from toolwire.auth.browser import (
     PageResponse,
     SignedIn,
     SignInBegun,
+    count_sign_in,
     digest,
     error_page,
     form_of,
     page,
+    wait_page,
 )
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.flow.clients import Registration
 from toolwire.auth.principal import Principal
-from toolwire.auth.resource import ASKER
 from toolwire.auth.vault.kinds import UserSecret, checked_secret
 from toolwire.auth.vault.links import LINK_SECONDS, AccountForm, Link, PageForm, Pending
 from toolwire.auth.vault.providers import ProviderClient
 from toolwire.auth.vault.records import Owner
 from toolwire.auth.vault.vault import FewerScopes, SettingsChanged, Vault
 from toolwire.auth.verify.provider_limits import Throttled
-from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable
+from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.http.body import read_body
 from toolwire.http.responses import HttpRefusal, respond
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.sealing import TooLargeToSeal
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -90,6 +91,9 @@ class ConnectPages:
         self._cookie = BrowserCookie("toolwire-connect", public_url, LINK_SECONDS)
         vault.connect_url = f"{public_url}{ROOT}"
 
+    def is_for_browsers(self, path: str) -> bool:
+        return path.startswith(ROOT)
+
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
@@ -114,9 +118,8 @@ class ConnectPages:
         except BadPage as error:
             answer = 400, error_page(str(error)), PAGE_HEADERS
         except Throttled as error:
-            later = (b"retry-after", b"%d" % max(1, math.ceil(error.retry_after)))
-            answer = 429, error_page("There were too many attempts. Try again in a minute"), (*PAGE_HEADERS, later)
-        except (InvalidToken, Unavailable, SignInFailed) as error:
+            answer = wait_page(error)
+        except (InvalidToken, Unavailable, SignInFailed, TooLargeToSeal) as error:
             log.warning("an account was not connected: %s", error)
             answer = 400, error_page(_told(error)), PAGE_HEADERS
         await respond(send, *answer)
@@ -177,7 +180,8 @@ class ConnectPages:
                 raise BadPage("This link was tried too often")
         if self._sign_in is not None:
             if link is None:
-                _count(scope)
+                # Nobody asked this user to sign in.
+                count_sign_in(scope)
             begun = await self._sign_in.begin_sign_in("" if link is None else link.owner.provider)
             return await self._go(begun, Pending(identifier, form.browser, False, begun.memory, form.expires))
         key = sent.get("key", "")
@@ -415,20 +419,14 @@ def _account_owner(principal: Principal) -> Owner:
     return Owner.of(principal)
 
 
-def _count(scope: Scope) -> None:
-    """Limit how often somebody whom nobody asked may begin to sign in: each attempt takes room in the store."""
-    asker: Asker | None = scope.get(ASKER)
-    if asker is not None:
-        asker.check()
-        asker.count_in_vain()
-
-
 def _told(error: Exception) -> str:
     """Return what the user is told. What the provider said is for the log."""
     if isinstance(error, SettingsChanged):
         return "The settings changed after this page was opened, so nothing was connected. Open the link again"
     if isinstance(error, Refused):
         return "The service refused, so nothing was connected"
+    if isinstance(error, TooLargeToSeal):
+        return "What was sent here is too long, so nothing was connected"
     if isinstance(error, InvalidToken):
         return "You could not be signed in here, so nothing was connected"
     if isinstance(error, FewerScopes):

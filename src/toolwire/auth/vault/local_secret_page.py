@@ -37,7 +37,7 @@ class SecretPage:
         self._keep = keep
         self._path = f"/{secrets.token_urlsafe(32)}"
         self._kept = asyncio.Event()
-        self._server = LoopbackServer(self._respond)
+        self._server = LoopbackServer(self._respond, ("GET", "POST"))
 
     async def open(self) -> str:
         """Begin to serve; return the address. Raise `SignInFailed`."""

@@ -54,6 +54,7 @@ from toolwire.auth.vault.records import (
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.rounds import digest
+from toolwire.protocol.sealing import NO_SECRET
 from toolwire.sealing_aes import make_sealer
 from toolwire.stores import KV
 from toolwire.util.expiring import Expiring
@@ -181,6 +182,8 @@ class Vault:
         self.on_connected: Callable[[str, str], None] | None = None
         """Called with a legacy session, and the id of the elicitation that its user has finished."""
         self._local: LocalConnections | None = None
+        self._has_secret = secrets is not None
+        self._has_warned = False
         self._tls = tls
         self._flight = LeasedWork(kv)
         self._kinds: dict[str, Kind] = {}
@@ -211,6 +214,9 @@ class Vault:
             self._clients[kind] = ProviderClient(kind, naming=naming, tls=self._tls, clock=self.clock)
         if isinstance(kind, Passthrough):
             log.warning("the tokens of callers are handed on to %r, for the audience %s", name, kind.audience)
+        if not (self._has_secret or self._has_warned) and _is_connected_by_people(kind):
+            self._has_warned = True
+            log.warning("after a restart, users have to connect their accounts again: %s", NO_SECRET)
         self._kinds[name] = kind
 
     def remove(self, name: str) -> None:
@@ -475,11 +481,15 @@ class Vault:
             before=record,
         )
         # A record that was revoked, or connected anew, in the meantime stays so.
-        if not await self._put(key, renewed, expect=sealed):
+        while not await self._put(key, renewed, expect=sealed):
             again = await self.records.get(key)
-            if again is None:
+            if again is None or again[0] == structs.replace(record, refresh_token=None):
+                # The provider was told of the token that this refresh has used up.
+                await self._tell_provider(name, kind, renewed)
                 raise NotConnected(name)
-            return again[0]
+            if again[0] != record:
+                return again[0]
+            sealed = again[1]  # The same record, sealed with a newer secret.
         return renewed
 
     async def _put(
@@ -616,7 +626,7 @@ class Vault:
         """Forget the account of an owner, in all processes, and tell its provider; return whether there was one."""
         kind = self.kind(name)
         key = self._key(name, kind, owner)
-        found = await self.records.get(key)
+        found = await self._end_refreshes(key)
         forgotten = False
         async for each in self.records.keys(key.text):
             if not each.endswith(f":{_CLIENT}"):
@@ -624,6 +634,13 @@ class Vault:
         if found is not None and isinstance(kind, UserOAuth | ServerOAuth):
             await self._tell_provider(name, kind, found[0])
         return forgotten
+
+    async def _end_refreshes(self, key: RecordKey) -> tuple[VaultRecord, bytes] | None:
+        """Return a record, and let no refresh that is under way renew it any more."""
+        while (found := await self.records.get(key)) is not None and found[0].refresh_token is not None:
+            if await self.records.put(key, structs.replace(found[0], refresh_token=None), expect=found[1]):
+                break
+        return found
 
     async def _tell_provider(self, name: str, kind: Provider, record: VaultRecord) -> None:
         client = kind.client or record.client
@@ -676,3 +693,8 @@ def _audiences(principal: Principal | None) -> list[str]:
     """Return whom the token of a caller is for, as far as its verifier found that out."""
     found = None if principal is None else principal.claims.get("aud")
     return [found] if isinstance(found, str) else list(found) if isinstance(found, list) else []
+
+
+def _is_connected_by_people(kind: Kind) -> bool:
+    """Return whether the store has accounts of this kind that only a person can connect again."""
+    return isinstance(kind, UserOAuth | UserSecret) or (isinstance(kind, ServerOAuth) and bool(kind.operators))

@@ -23,7 +23,8 @@ class Skills:
     """
 
     def __init__(self, origins: Mapping[str, OriginSkills]) -> None:
-        self._origins = dict(origins)
+        # Not a copy: servers come and go.
+        self._origins = origins
 
     @property
     def origins(self) -> list[str]:
@@ -40,7 +41,7 @@ class Skills:
             return await self._origin(origin).listing(timeout)
         found = SkillList()
         clock: CallClock | None = None
-        for each in self._origins.values():
+        for each in tuple(self._origins.values()):
             clock = clock or each._clock(timeout)
             try:
                 listed = await each.listing(clock.rest("skills/list"))
@@ -97,7 +98,7 @@ class Skills:
     def _origin(self, origin: str | None) -> OriginSkills:
         if origin is None and len(self._origins) == 1:
             return next(iter(self._origins.values()))
-        if origin not in self._origins:
+        if origin is None or origin not in self._origins:
             names = ", ".join(map(repr, self._origins))
             raise ValueError(f"Name the server of the skill with origin=: one of {names}")
         return self._origins[origin]

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.client.listing import ListBounds
 from toolwire.client.pins import Pins
+from toolwire.client.requests import RequestSender
 from toolwire.client.skill_approval import ApproveSkill, SkillRequest, require_approval
 from toolwire.client.skills import verified_read
 from toolwire.client.skills.loaded import ListedSkill, LoadedSkill, SkillFile
@@ -50,7 +51,8 @@ class Connection(Protocol):
     @property
     def capabilities(self) -> dict[str, Any]: ...
 
-    def _clock(self, timeout: float | None) -> CallClock: ...
+    @property
+    def _sender(self) -> RequestSender: ...
 
     async def request(
         self,
@@ -151,7 +153,7 @@ class OriginSkills:
 
     def _clock(self, timeout: float | None) -> CallClock:
         """Return one time limit for several requests; `timeout` is None for that of the client."""
-        return self._client._clock(timeout)
+        return self._client._sender.start_clock(timeout)
 
     # --- entries ---
 

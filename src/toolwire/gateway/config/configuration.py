@@ -1,8 +1,9 @@
 """The file of a gateway while the gateway runs: what it says is in force, and a change of it is taken over.
 
-Only what changed is touched. A server whose entry is the same keeps its connections. One whose entry changed is
-replaced when the new one is there. The rest of the file is either in force at once or needs a restart, which is said. A
-file that is wrong changes nothing: the last one that was right stays in force, and the mistake is shown.
+A file is taken over as one new `Front`, with the settings of the gateway and its servers, in one swap. Only what
+changed is touched. A server whose entry is the same keeps its connections. One whose entry changed is replaced when the
+new one is there. Keys that need a restart are named. A file that is wrong changes nothing: the last one that was right
+stays in force, and the mistake is shown.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 
-from toolwire.auth.principal import Principal
 from toolwire.gateway.config.file_content import Source
 from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.configuration_status import ConfigurationStatus, Reloaded
@@ -31,6 +30,7 @@ from toolwire.util.file_watch import FileWatch
 from toolwire.wire.hangup import hangups
 
 if TYPE_CHECKING:
+    from toolwire.gateway.front import GatewaySettings
     from toolwire.gateway.gateway import Coming, ComingApi, Gateway
     from toolwire.server.described_api import DescribedApi
 
@@ -40,8 +40,6 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 #: the first to the second, because reading it may take long.
 RETRY_SECONDS: Final = 5.0
 LONGEST_RETRY_SECONDS: Final = 300.0
-
-Apply: TypeAlias = Callable[["Gateway", Any], None]
 
 
 class Configuration:
@@ -55,15 +53,18 @@ class Configuration:
         make: Callable[..., Gateway],
         read_api: Callable[[GatewayFile, str], DescribedApi],
         add_back: Callable[..., None],
+        prepare_back: Callable[..., Coming | ComingApi],
     ) -> None:
         """
         * `make`: makes a gateway of a file, without its APIs.
         * `read_api`: reads an API of a file, which takes its time.
         * `add_back`: puts one server of a file, or an API that was read, behind a gateway.
+        * `prepare_back`: makes one likewise, and connects to it, without offering it.
         """
         self._make = make
         self._read_api = read_api
         self._add_back = add_back
+        self._prepare_back = prepare_back
         self._gateway = gateway
         self._in_force = file
         self._started = file
@@ -121,7 +122,7 @@ class Configuration:
         self._watch.hurry()
 
     async def load_again(self) -> None:
-        """Load the file again. A mistake is logged once, and shown until it is mended."""
+        """Load the file again, and raise nothing. A mistake is logged once, and shown until it is mended."""
         try:
             await self.reload()
         except ServerError:
@@ -142,12 +143,12 @@ class Configuration:
                 file, made = self._read(wanted)
                 done = await self._take_over(file, made)
             except ServerError as error:
-                self._failed(str(error))
+                self._note_mistake(str(error))
                 raise
             self._source = wanted
             self._in_force = file
             self._watch.look_at(file.paths)
-            self._succeeded(done)
+            self._note_reloaded(done)
             return done
 
     def _read(self, source: Source) -> tuple[GatewayFile, Gateway]:
@@ -159,7 +160,8 @@ class Configuration:
         stores = {"stores": self._gateway.stores}  # Those of a running server stay.
         return file, self._make(file, **{**self._options, **stores})
 
-    def _failed(self, error: str) -> None:
+    def _note_mistake(self, error: str) -> None:
+        """Say in the log and in `/readyz` that the file is wrong, and that the one before stays in force."""
         if error != self._error:
             self._retries.reset()
             log.error("the configuration is not in force, and the last one that was right stays so: %s", error)
@@ -167,7 +169,8 @@ class Configuration:
         self._gateway.remark = "the file of its configuration is wrong"
         self._gateway.tell_watchers()
 
-    def _succeeded(self, done: Reloaded) -> None:
+    def _note_reloaded(self, done: Reloaded) -> None:
+        """Say what changed, and whether a restart is needed for the rest."""
         if self._error is not None or done != Reloaded(restart=self._restart):
             log.warning("the configuration was loaded again: %s", done)
         if (done.added, done.changed, done.removed, done.settings) != ((), (), (), ()):
@@ -181,80 +184,73 @@ class Configuration:
     # --- taking over ---
 
     async def _take_over(self, file: GatewayFile, made: Gateway) -> Reloaded:
+        """Make a front of a file, and swap it in. Raise, with the front before in force, for a file that is wrong."""
         gateway, before, after = self._gateway, self._in_force.backs, file.backs
         added = tuple(name for name in after if name not in before)
         changed = tuple(name for name in after if name in before and not file.has_same_back(name, self._in_force))
         removed = tuple(name for name in before if name not in after)
-        settings, restart = self._settings(file)
-        admission = tuple(key for key in settings if _first(key) in ADMISSION)
-        coming = await self._prepare(file, made, (*added, *changed), admission)
-        front = gateway.fronts.front.with_entries(*(each.entry for each in coming))
-        gateway.fronts.swap(front.without(*removed).in_order(after))
-        self._apply(made, settings)
-        return Reloaded(added, changed, removed, settings, restart)
-
-    def _apply(self, made: Any, keys: Iterable[str]) -> None:
-        for apply in dict.fromkeys(AT_ONCE[_first(key)] for key in keys):
-            apply(self._gateway, made)
-
-    async def _prepare(
-        self, file: GatewayFile, made: Gateway, names: tuple[str, ...], admission: tuple[str, ...]
-    ) -> list[Coming | ComingApi]:
-        """Make the servers with these names, and connect to all of them. A mistake of one discards all.
-
-        `admission` are the keys that say who may do what. Until the new servers have answered, what they say holds
-        beside what was in force: a caller who is let in no longer must not gain time from a server that is slow, and
-        one who is let in from now on must not get at servers that go.
-        """
-        gateway = self._gateway
+        keys, restart = self._compare_settings(file)
         coming: list[Coming | ComingApi] = []
-        is_narrowed = False
-        before = SimpleNamespace(**{name: getattr(gateway, name) for name in ADMISSION})
         try:
-            # Not all at once: those before a mistake are discarded.
-            coming.extend(
-                gateway.prepare(name, partial(self._add_back, gateway, file, name))
-                for name in names
-                if not file.backs[name].is_api
-            )
-            if names and admission:
-                is_narrowed = True
-                self._narrow(made, {_first(key) for key in admission})
-            apis = [name for name in names if file.backs[name].is_api]
-            coming.extend([await self._coming_api(file, made, name) for name in apis])
-            for each in coming:
-                await each.until_settled()
-                if each.is_circular:
-                    circle = ServerError("its lists lead back to this gateway: the gateways form a circle")
-                    raise file.error(circle, file.back_key(each.name))
+            await self._prepare(file, made, (*added, *changed), keys, coming)
+            front = gateway.fronts.front.with_settings(_apply_keys(self._base_settings(), made, keys))
+            gateway.fronts.swap(front.with_entries(*(each.entry for each in coming)).without(*removed).in_order(after))
         except BaseException as error:
             for each in coming:
-                gateway.discard(each)
-            if is_narrowed:
-                self._apply(before, admission)
+                if gateway.fronts.front.entries.get(each.name) is not each.entry:
+                    gateway.discard(each)
+            gateway.fronts.swap(gateway.fronts.front.with_settings(self._base_settings()))
             if isinstance(error, TimeoutError):
                 raise ServerError("the servers behind the gateway did not begin in time") from None
             raise
-        return coming
+        return Reloaded(added, changed, removed, keys, restart)
 
-    async def _coming_api(self, file: GatewayFile, made: Gateway, name: str) -> Coming | ComingApi:
+    def _base_settings(self) -> GatewaySettings:
+        """Return the settings in force, without those that hold beside them."""
+        settings = self._gateway.fronts.front.settings
+        return settings if settings.beside is None else cast("GatewaySettings", settings.beside)
+
+    async def _prepare(
+        self,
+        file: GatewayFile,
+        made: Gateway,
+        names: tuple[str, ...],
+        keys: tuple[str, ...],
+        coming: list[Coming | ComingApi],
+    ) -> None:
+        """Make the servers with these names for `coming`, and wait until all have answered.
+
+        Until then, a front is in force in which callers may do only what the file before and this one allow: a caller
+        who is let in no longer must not gain time from a server that is slow, and one who is let in from now on must
+        not get at servers that go.
+        """
+        gateway = self._gateway
+        # Not all at once: those before a mistake are discarded.
+        for name in names:
+            if not file.backs[name].is_api:
+                coming.append(self._prepare_back(gateway, file, name))  # noqa: PERF401
+        if names and not ADMISSION.isdisjoint(map(_first, keys)):
+            front = gateway.fronts.front
+            coming_settings = _apply_keys(front.settings, made, keys)
+            gateway.fronts.swap(front.with_settings(front.settings.narrowed_to(coming_settings)))
+        for name in names:
+            if file.backs[name].is_api:
+                coming.append(await self._prepare_api(file, made, name))  # noqa: PERF401
+        for each in coming:
+            await each.until_settled()
+            if each.is_circular:
+                circle = ServerError("its lists lead back to this gateway: the gateways form a circle")
+                raise file.error(circle, file.back_key(each.name))
+
+    async def _prepare_api(self, file: GatewayFile, made: Gateway, name: str) -> Coming | ComingApi:
         """Read an API while the gateway goes on, and prepare it."""
         api = await in_thread(partial(self._read_api, file, name), "toolwire-api-description")
         # Mistakes with its accounts show when it is offered, which is too late for the gateway that runs.
         self._add_back(made, file, name, api)
         made.remove(name)
-        return self._gateway.prepare(name, partial(self._add_back, self._gateway, file, name, api))
+        return self._prepare_back(self._gateway, file, name, api)
 
-    def _narrow(self, made: Gateway, changed: Collection[str]) -> None:
-        """Hold callers to the rules in force and to new ones."""
-        gateway = self._gateway
-        gateway.narrow(
-            made.policy if "policy" in changed else gateway.policy, made.auth if "auth" in changed else gateway.auth
-        )
-        if "local_principal" in changed:
-            gateway.local_principal = _narrowed(gateway.local_principal, made.local_principal)
-
-    def _settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _compare_settings(self, file: GatewayFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys besides servers that changed: those that are in force at once, and those that are not."""
         changed = [key for key in differences(self._in_force, file) if _first(key) not in self._options]
         at_once = tuple(key for key in changed if self._is_at_once(key, file))
@@ -292,84 +288,35 @@ def _differences(place: str, before: Any, after: Any) -> Iterator[str]:
             yield f"{place}.{name}"
 
 
-def _narrowed(one: Principal | None, other: Principal | None) -> Principal | None:
-    """Return a local caller who may do what both of these may. None may do everything."""
-    if one is None or other is None:
-        return one or other
-    return structs.replace(other, scopes=one.scopes & other.scopes)
-
-
 def _first(key: str) -> str:
     return key.split(".")[1]
 
 
-# --- what is in force at once ----------------------------------------------------------------------------------------
+def _apply_keys(settings: GatewaySettings, made: Gateway, keys: Iterable[str]) -> GatewaySettings:
+    """Return settings in which these keys have the values of a gateway that was made of the file."""
+    fields = {AT_ONCE[_first(key)] for key in keys}
+    values = {name: getattr(made.fronts.front.settings, name) for name in fields}
+    if "limits" in values:
+        # The others size something that was made at the start.
+        at_use = {name: getattr(made.limits, name) for name in LIMITS_AT_USE}
+        values["limits"] = structs.replace(settings.limits, **at_use)
+    return structs.replace(settings, **values) if values else settings
 
 
-def _introduce(gateway: Gateway, made: Gateway) -> None:
-    gateway.kernel.introduce(made.identity)
+#: The keys of the table `gateway` that say who may do what.
+ADMISSION: Final = frozenset(("auth", "local_principal", "policy"))
 
-
-def _instruct(gateway: Gateway, made: Gateway) -> None:
-    gateway.kernel.offer.tell_instructions(made.instructions or "")
-
-
-def _declare(gateway: Gateway, made: Gateway) -> None:
-    gateway.kernel.offer.override(made.kernel.offer.extra_capabilities)
-
-
-def _be_strict(gateway: Gateway, made: Gateway) -> None:
-    gateway.catalog.is_strict = made.catalog.is_strict
-
-
-def _keep_stale(gateway: Gateway, made: Gateway) -> None:
-    gateway.keep_stale_lists(made.keeps_stale_lists)
-
-
-def _answer_pings(gateway: Gateway, made: Gateway) -> None:
-    gateway.answer_pings(made.answers_pings)
-
-
-def _page(gateway: Gateway, made: Gateway) -> None:
-    gateway.kernel.methods.pages.size = made.kernel.methods.pages.size
-    gateway.kernel.methods.cache = made.kernel.methods.cache
-    gateway.catalog.changed("pages")
-
-
-def _audit(gateway: Gateway, made: Gateway) -> None:
-    # Imported here because few gateways have an audit log.
-    from toolwire.server.observe.audit import change_log
-
-    change_log(gateway, made.kernel.audit)
-
-
-def _be_open(gateway: Gateway, made: Gateway) -> None:
-    gateway.kernel.failures.debug = made.kernel.failures.debug
-
-
-def _be_local(gateway: Gateway, made: Any) -> None:
-    gateway.local_principal = made.local_principal
-
-
-#: How the keys of the table `gateway` change that say who may do what. They are also the names of attributes.
-ADMISSION: Final[Mapping[str, Apply]] = {
-    "auth": lambda gateway, made: gateway.use_auth(made.auth),
-    "local_principal": _be_local,
-    "policy": lambda gateway, made: gateway.use_policy(made.policy),
-}
-
-#: How the keys of the table `gateway` that can change in a running gateway do so. All others need a restart.
-AT_ONCE: Final[Mapping[str, Apply]] = {
-    **dict.fromkeys(("name", "version", "title", "description", "website_url", "icons"), _introduce),
-    "instructions": _instruct,
-    "capabilities": _declare,
-    "strict": _be_strict,
-    "stale": _keep_stale,
-    "ping": _answer_pings,
-    **ADMISSION,
-    "limits": lambda gateway, made: gateway.use_limits(made.limits),
-    "audit": _audit,
-    "page_size": _page,
-    "cache": _page,
-    "debug": _be_open,
+#: The keys of the table `gateway` that can change in a running gateway, each with its field of `GatewaySettings`. All
+#: others need a restart.
+AT_ONCE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("name", "version", "title", "description", "website_url", "icons"), "identity"),
+    **dict.fromkeys(("stale", "ping"), "rules"),
+    "strict": "is_strict",
+    **{
+        name: name
+        for name in (
+            *("instructions", "capabilities", "auth", "local_principal", "policy"),
+            *("limits", "audit", "page_size", "cache", "debug"),
+        )
+    },
 }

@@ -28,7 +28,7 @@ from toolwire.gateway.config.reading import GatewayFile, read_gateway_file
 from toolwire.gateway.config.shapes import SHAPE_KEYS, shape_of
 from toolwire.gateway.config.tables import AuditTable, BackEntry, IconTable, MetricsTable, PrincipalTable, TlsTable
 from toolwire.gateway.file_types import given
-from toolwire.gateway.gateway import Gateway
+from toolwire.gateway.gateway import Coming, ComingApi, Gateway
 from toolwire.gateway.upstream_options import UpstreamSettings
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import secret_bytes
@@ -48,7 +48,8 @@ def gateway_of(source: Source, **options: Any) -> Gateway:
 def make_gateway(file: GatewayFile, **options: Any) -> Gateway:
     """Make the gateway that the tables of a file describe. Nothing is opened or started yet."""
     gateway = _gateway_with(file, file.backs, options)
-    gateway.configuration = Configuration(gateway, file, options, gateway_without_apis, read_api, add_back)
+    parts = (gateway_without_apis, read_api, add_back, prepare_back)
+    gateway.configuration = Configuration(gateway, file, options, *parts)
     return gateway
 
 
@@ -97,6 +98,15 @@ def add_back(gateway: Gateway, file: GatewayFile, name: str, api: DescribedApi |
         gateway.add(name, options.pop("target"), **options)
     except (ServerError, ValueError) as error:
         raise file.error(error, key) from None
+
+
+def prepare_back(gateway: Gateway, file: GatewayFile, name: str, api: DescribedApi | None = None) -> Coming | ComingApi:
+    """Make a server of a file, and connect to it, without offering it. `api` and mistakes are as in `add_back`."""
+    options = back_options(file, name, api)
+    try:
+        return gateway.prepare(name, options.pop("target"), **options)
+    except (ServerError, ValueError) as error:
+        raise file.error(error, file.back_key(name)) from None
 
 
 def back_options(file: GatewayFile, name: str, api: DescribedApi | None = None) -> dict[str, Any]:

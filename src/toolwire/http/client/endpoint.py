@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeAlias
@@ -16,9 +17,11 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.redaction import MASK
+from toolwire.redaction import hide_values
 from toolwire.wire.deadlines import Pausable, PersonTime
 from toolwire.wire.tapped_channel import Tap
+
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # The characters of an error text that are shown, and the bytes of an error page that are read.
 _SHOWN: Final = 200
@@ -30,6 +33,8 @@ _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 4_096
 #: Statuses of a server that refused the request before it did anything.
 TURNED_AWAY: Final = frozenset({429, 503})
+#: Statuses of a server that takes no body, no URL or no headers of this length. It is there, and works.
+TOO_LONG: Final = frozenset({413, 414, 431})
 # Statuses that say that the request was not carried out (RFC 9110 and its extensions). After any other, such as 303 or
 # 408, it may have been.
 _REFUSED: Final = TURNED_AWAY | {
@@ -47,7 +52,8 @@ class Endpoint:
     """One URL of a server.
 
     Every request has `headers`. `tap` gets every message in both directions. `on_response` gets every HTTP response,
-    whatever its status.
+    whatever its status. Without `quotes`, errors say nothing that the server said, because it may repeat what others
+    sent to it.
     """
 
     def __init__(
@@ -60,8 +66,10 @@ class Endpoint:
         tap: Tap | None = None,
         on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
+        quotes: bool = True,
     ) -> None:
         self.pool = pool
+        self._quotes = quotes
         self.url: str = url
         self.limit = limit
         self.tap = tap
@@ -81,6 +89,7 @@ class Endpoint:
             tap=self.tap,
             on_response=self._on_response,
             limit=self.limit,
+            quotes=self._quotes,
         )
 
     async def send(
@@ -107,7 +116,7 @@ class Endpoint:
                     response.close()
                     url, redirects = target, redirects - 1
                     continue
-            response.credentials = credentials
+            response.credentials, response.is_quotable = credentials, self._quotes
             if response.url != self.url and 200 <= response.status < 300:
                 self._move(response.url)
             if self._on_response is not None:
@@ -152,7 +161,7 @@ class Endpoint:
     async def settled(self, response: HttpResponse, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Return the answer to a post that was started, as `send` would have returned it."""
         response = await self.pool.follow(response, "POST", {**self.headers, **headers}, body)
-        response.credentials = self.headers
+        response.credentials, response.is_quotable = self.headers, self._quotes
         if response.url != self.url and 200 <= response.status < 300:
             self._move(response.url)
         if response.status not in (401, 403):
@@ -199,7 +208,9 @@ async def failure(response: HttpResponse) -> TransportError:
     text = await _text(response)
     where = response.header("location") if 300 <= status < 400 else None
     told = f"{origin(response.url)} answered with status {status}"
-    told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
+    if where:
+        to = f" to {_without_credentials(response, where)[:_SHOWN]}" if response.is_quotable else ""
+        told += f", a redirect{to}, which is not followed"
     told += f": {text}" if text else ""
     error: TransportError = Unreachable(told) if status in _REFUSED else OutcomeUnknown(told)
     error.status, error.url = status, response.url
@@ -222,7 +233,8 @@ def _secrets_in(value: str) -> Iterator[str]:
 async def _text(response: HttpResponse) -> str:
     """Return the message in an error response, or the first line of plain text; return "" for a page of markup.
 
-    Servers quote the credentials that they refuse; the text goes to logs and to other programs without them.
+    Servers quote the credentials that they refuse; the text goes to logs and to other programs without them. Where an
+    error may not quote at all, the text is logged for debugging alone.
     """
     if response.media_type not in ("text/plain", "application/json"):
         return ""
@@ -233,10 +245,16 @@ async def _text(response: HttpResponse) -> str:
         return ""
     sentence = _sentence(body) if response.media_type == "application/json" else None
     line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
-    secrets = {part for value in response.credentials.values() for part in _secrets_in(value)}
-    for secret in sorted(secrets, key=len, reverse=True):
-        line = line.replace(secret, MASK)
-    return "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]
+    line = _without_credentials(response, line)
+    text = "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]
+    if text and not response.is_quotable:
+        log.debug("%s answered with status %d: %s", origin(response.url), response.status, text)
+        return ""
+    return text
+
+
+def _without_credentials(response: HttpResponse, text: str) -> str:
+    return hide_values({part for value in response.credentials.values() for part in _secrets_in(value)}, text)
 
 
 def _sentence(body: bytes) -> str | None:

@@ -245,6 +245,8 @@ class GetStream:
             self.end()
             return
         while self._send is send and (entries := up_to_end(await self._read())):
+            if self._send is not send:
+                return  # The connection ended while the log was read.
             quiet = False
             events = [
                 encode_event(entry.data, id=event_id(self.name, entry.position))
@@ -257,7 +259,7 @@ class GetStream:
             if entries[-1].is_end:
                 self.end()
                 return
-        if quiet:
+        if quiet and self._send is send:
             await self._transmit(send, encode_comment("keep-alive"))
 
     def _has_already(self, event: LoggedEvent) -> bool:

@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, quote
 import msgspec
 from msgspec import Struct
 
+from toolwire.http.app_settings import HasSettings
 from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.event_log import answered_request
 from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
-from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import json_refusal, respond
 from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers, unread
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
@@ -223,7 +223,7 @@ class SseTransport:
     def __init__(
         self,
         host: SseHost,
-        limits: HttpLimits,
+        application: HasSettings,
         exchanges: Shares,
         unsent: UnsentAnswers,
         *,
@@ -232,7 +232,8 @@ class SseTransport:
     ) -> None:
         """`exchanges` counts the requests of the whole application that run, and `unsent` their unread answers."""
         self._host = host
-        self.limits: HttpLimits = limits
+        self._application = application
+        limits = application.settings.limits
         self._exchanges = exchanges
         self._unsent = unsent
         self._shares = Shares(limits.sessions, limits.share, "streams open", seconds=5)
@@ -258,7 +259,7 @@ class SseTransport:
         self.drain()
         if self._channels:
             self._emptied.clear()
-            await in_time(self.limits.drain, self._emptied.wait())
+            await in_time(self._application.settings.limits.drain, self._emptied.wait())
         for channel in tuple(self._channels.values()):
             channel.end()
         if self._leave is not None:
@@ -340,7 +341,7 @@ class SseTransport:
 
     def _token(self, identifier: str, principal: Any) -> str:
         now = int(self._clock())
-        expires = now + int(self.limits.session_age)
+        expires = now + int(self._application.settings.limits.session_age)
         token = SessionToken(identifier, REVISION, 0, self._digest(principal), now, expires, self._process)
         return self._tokens.write(token)
 

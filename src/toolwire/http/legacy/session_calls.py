@@ -9,12 +9,14 @@ from typing import Any, Final, Protocol
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from toolwire.http.app_settings import AdmitAgain, AppSettings, HasSettings
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_records import BackSession, SessionRecord
 from toolwire.http.legacy.session_token import SessionToken
+from toolwire.http.responses import HttpRefusal
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, Timeout, Unreachable, counted
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
@@ -200,7 +202,7 @@ class SessionCalls:
         remember: Remember,
         edit: Edit,
         say: Callable[[str, bytes], None],
-        max_result: int,
+        application: HasSettings,
     ) -> None:
         self.name = name
         self._handler = handler
@@ -208,7 +210,7 @@ class SessionCalls:
         self._remember = remember
         self._edit = edit
         self._say = say
-        self.max_result: int = max_result
+        self._application = application
         self._running: dict[str, dict[RequestId, SessionCall]] = {}
         self._asked: dict[tuple[str, RequestId], Pending] = {}
         self._last_id = 0
@@ -223,29 +225,37 @@ class SessionCalls:
     # --- running ---
 
     def start(
-        self, incoming: Incoming, stream: PostStream, token: SessionToken, record: SessionRecord
+        self,
+        incoming: Incoming,
+        stream: PostStream,
+        token: SessionToken,
+        record: SessionRecord,
+        settings: AppSettings,
+        admit_again: AdmitAgain,
     ) -> asyncio.Task[None]:
-        """Start handling a call, in a task of its own."""
+        """Start handling a call that these settings have let in, in a task of its own."""
         connection = SessionConnection(token, record, stream, self._say, self._make_state, self._edit)
         call = SessionCall(self, incoming, stream, connection)
         stream.expect(incoming.id)
         self._running.setdefault(token.id, {})[incoming.id] = call
         # In a task of its own, because the call goes on when the HTTP request ends.
-        call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
+        call.task = task = asyncio.get_running_loop().create_task(self._serve(call, settings, admit_again))
         return task
 
-    async def _serve(self, call: SessionCall) -> None:
-        incoming = call.incoming
+    async def _serve(self, call: SessionCall, settings: AppSettings, admit_again: AdmitAgain) -> None:
+        incoming, most = call.incoming, settings.limits.result
         data: bytes | None
         try:
+            if settings is not self._application.settings:
+                incoming.principal, incoming.headers = await _admit_again(admit_again)
             handled = self._handler.handle(incoming, call)
             result = await watched(handled, call.stream.waits)  # type: ignore[arg-type]
             change = call.connection.change()
             if change is not None:
                 await self._remember(call.connection.token, change)
-            data = encode_answer(incoming.id, result, self.max_result)
+            data = encode_answer(incoming.id, result, most)
         except BaseException as raised:
-            data = encode_failure(incoming, raised, self.max_result)
+            data = encode_failure(incoming, raised, most)
         self._settle(call, data)
         call.task = None  # The context of the task has the call: a ring, which costs a collection.
 
@@ -341,3 +351,11 @@ class SessionCalls:
 
 
 _NO_CALLS: Final[dict[RequestId, SessionCall]] = {}
+
+
+async def _admit_again(admit: AdmitAgain) -> tuple[Any, dict[str, str]]:
+    """Let in a call whose answer may have begun. Raise -32600 if it is let in no longer."""
+    try:
+        return await admit()
+    except HttpRefusal:
+        raise ProtocolError(INVALID_REQUEST, "This caller is let in no longer") from None

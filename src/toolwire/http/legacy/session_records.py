@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from toolwire.http.app_settings import HasSettings
 from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
@@ -44,6 +45,8 @@ class BackSession(Struct, array_like=True, frozen=True):
     """The address of the session, if the server has several."""
     lists: str = ""
     """A text that names the lists which the server has in this session alone; empty where they are the shared ones."""
+    server: str = ""
+    """A hash of the name of the server; empty in the record of an earlier release."""
 
 
 class SessionRecord(Struct, omit_defaults=True):
@@ -70,12 +73,14 @@ _encode = msgspec.json.Encoder().encode
 class SessionRecords:
     """The records of all sessions."""
 
-    def __init__(self, kv: KV, idle: float, clock: Callable[[], float], random: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, kv: KV, application: HasSettings, clock: Callable[[], float], random: Callable[[int], bytes]
+    ) -> None:
         self.home: bytes = b""
         """The name of the store in the ids of new sessions."""
         self._homes: set[bytes] = set()
         self._kv = kv
-        self.idle: float = idle
+        self._application = application
         self._clock = clock
         self._random = random
 
@@ -160,7 +165,7 @@ class SessionRecords:
 
     @property
     def _ttl(self) -> float:
-        return self.idle + RENEWAL
+        return self._application.settings.limits.session_idle + RENEWAL
 
 
 def _read(data: bytes) -> SessionRecord:

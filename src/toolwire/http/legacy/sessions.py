@@ -12,19 +12,20 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from toolwire.http.app_settings import AdmitAgain, AppSettings, HasSettings
 from toolwire.http.exchange import version_header
 from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.late_replies import LateReplies
 from toolwire.http.legacy.post_stream import PostStream
 from toolwire.http.legacy.session_calls import SessionCalls, StateChange
-from toolwire.http.legacy.session_records import RENEWAL, SessionRecord, SessionRecords
+from toolwire.http.legacy.session_records import RENEWAL, BackSession, SessionRecord, SessionRecords
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
@@ -97,8 +98,8 @@ class SessionHost(Protocol):
     def hearing(self, principal: Any) -> Callable[[Change], bool]:
         """Return a function that says whether a principal may be told of changes of a resource."""
 
-    def has_backs(self, backs: Iterable[str]) -> bool:
-        """Return whether all servers at which a session has sessions are behind this one."""
+    def has_moved(self, backs: Mapping[str, BackSession]) -> bool:
+        """Return whether the name of a server at which a session has one leads to another server now."""
 
     def session_ended(self, session: str) -> None:
         """Take note that a session is over."""
@@ -136,7 +137,7 @@ class Sessions:
     def __init__(
         self,
         host: SessionHost,
-        limits: HttpLimits,
+        application: HasSettings,
         exchanges: Shares,
         unsent: UnsentAnswers,
         *,
@@ -147,11 +148,12 @@ class Sessions:
         self._host = host
         self._exchanges = exchanges
         self._unsent = unsent
-        self.limits: HttpLimits = limits
+        self._application = application
+        limits = application.settings.limits
         self._clock = clock
         self._random = random
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
-        self._records = SessionRecords(host.stores.kv, limits.session_idle, clock, random)
+        self._records = SessionRecords(host.stores.kv, application, clock, random)
         process = encode_base64url(random(6))
         self.streams: SessionStreams = SessionStreams(process, host.link, host.stores, self._records, random)
         self.calls: SessionCalls = SessionCalls(
@@ -161,7 +163,7 @@ class Sessions:
             self._remember,
             self._records.change,
             self.streams.notify,
-            limits.result,
+            application,
         )
         # A request sets one up and reads it without an await in between, so one for each offer and revision is enough.
         self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
@@ -172,11 +174,9 @@ class Sessions:
         self._leave: list[Callable[[], None]] = []
         self._late = LateReplies(limits.share)
 
-    def use_limits(self, limits: HttpLimits) -> None:
-        """Use other limits from now on, for new requests and sessions."""
-        self.limits = limits
-        self._records.idle = limits.session_idle
-        self.calls.max_result = limits.result
+    @property
+    def limits(self) -> HttpLimits:
+        return self._application.settings.limits
 
     async def open(self) -> None:
         """Start listening to the other processes."""
@@ -221,6 +221,8 @@ class Sessions:
 
     async def post(
         self,
+        settings: AppSettings,
+        admit_again: AdmitAgain,
         principal: Any,
         caller: Caller,
         headers: Mapping[str, str],
@@ -229,7 +231,8 @@ class Sessions:
         send: PacedSend,
         extra: HeaderList,
     ) -> None:
-        limits = self.limits
+        """Serve a request that these settings have let in."""
+        limits = settings.limits
         message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
         kind = type(message)
         identifier = message.id if isinstance(message, Request | Malformed) else None
@@ -243,6 +246,12 @@ class Sessions:
             await respond(send, 202, b"", (*extra, version_header(revision)))
             return
         token, record = await self._session(principal, headers, identifier)
+        if record.backs and self._host.has_moved(record.backs):
+            # The client has state at a server whose name leads to another one now. What it has at a server that was
+            # removed is gone with the server, and it is told that the lists have changed. The calls that run in the
+            # session come to their end, wherever they run: only what begins is refused.
+            self._free_slot(token.id)
+            raise _no_session(identifier)
         extra = (*extra, version_header(token.revision))
         if kind is Request or kind is Batch:
             _check_accept(headers, identifier)
@@ -274,7 +283,7 @@ class Sessions:
             self.streams.add(stream)
             for call in calls:
                 # Counted until its handler has ended, which may be after its client disconnected.
-                task = self.calls.start(call, stream, token, record)
+                task = self.calls.start(call, stream, token, record, settings, admit_again)
                 task.add_done_callback(lambda _: self._exchanges.give_back(caller))
             await stream.serve()
         elif ready:
@@ -345,7 +354,7 @@ class Sessions:
         return unused
 
     def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
-        if len(self.calls.of(token.id)) + len(calls) > self.limits.in_flight:
+        if len(self.calls.of(token.id)) + len(calls) > self._application.settings.limits.in_flight:
             raise json_refusal(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
 
     async def _initialize(
@@ -494,10 +503,6 @@ class Sessions:
             if token is not None:
                 self._free_slot(token.id)
             raise _no_session(identifier)
-        if record.backs and not self._host.has_backs(record.backs):
-            # The client has state at a server that is not here any more, or is another one now.
-            await self._end_everywhere(token)
-            raise _no_session(identifier)
         version = headers.get(VERSION)
         # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is supported but was not
         # negotiated changes nothing: the session keeps its own.
@@ -519,7 +524,7 @@ class Sessions:
     def _renew_slot(self, session: str) -> None:
         opened = self._opened.get(session)
         now = asyncio.get_running_loop().time()
-        if opened is not None and opened[0] < now + self.limits.session_idle:
+        if opened is not None and opened[0] < now + self._application.settings.limits.session_idle:
             del self._opened[session]
             self._opened[session] = self._slot_from(now, opened[1])
 

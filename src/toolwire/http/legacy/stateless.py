@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from toolwire.http.app_settings import HasSettings
 from toolwire.http.exchange import ExchangeOutlet
-from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
@@ -43,13 +43,13 @@ OfferTo: TypeAlias = Callable[[Any], Offer]
 class Stateless:
     """The service for 2024-11-05 to 2025-11-25 that remembers nothing between requests."""
 
-    def __init__(self, offer_to: OfferTo, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
+    def __init__(self, offer_to: OfferTo, handler: Handler, application: HasSettings, admit: Admit) -> None:
         """`offer_to` returns what is offered to a principal; `admit` raises `InsufficientScope` for calls that the
         caller may not make."""
         self._offer_to = offer_to
         self._handler = handler
         self._admit = admit
-        self.limits: HttpLimits = limits
+        self._application = application
 
     async def post(
         self,
@@ -61,7 +61,8 @@ class Stateless:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        message = decode(body, max_depth=self.limits.depth, max_batch=self.limits.batch)
+        limits = self._application.settings.limits
+        message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
         if isinstance(message, Malformed):
             raise json_refusal(400, message.message, message.id, code=message.code or INVALID_REQUEST)
         revision = headers.get(VERSION, ASSUMED).strip(" \t")
@@ -94,7 +95,9 @@ class Stateless:
         if not lifecycle.batches:
             raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized or not batch.items:
-            raise json_refusal(400, f"A batch has at least 1 message, and at most {self.limits.batch}")
+            raise json_refusal(
+                400, f"A batch has at least 1 message, and at most {self._application.settings.limits.batch}"
+            )
         return batch.items
 
     def _take(
@@ -145,12 +148,13 @@ class Stateless:
         await outlet.finish(200, body)
 
     async def _answer(self, incoming: Incoming, outlet: ExchangeOutlet, when_it_waits: Callable[[], None]) -> bytes:
+        most = self._application.settings.limits.result
         try:
             handled = self._handler.handle(incoming, outlet)
             result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
-            return outlet.hold(incoming.id, encode_answer(incoming.id, result, self.limits.result))
+            return outlet.hold(incoming.id, encode_answer(incoming.id, result, most))
         except BaseException as raised:
-            failure = encode_failure(incoming, raised, self.limits.result)
+            failure = encode_failure(incoming, raised, most)
             if failure is None:
                 raise
             return outlet.hold(incoming.id, failure)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from toolwire.base_errors import ServerError
 from toolwire.server.call import Call
-from toolwire.server.forwarded_headers import find_secret_headers, forwardable, spell_header
+from toolwire.server.forwarded_headers import find_secret_headers, forwardable, spell_header, take_forwarded
 
 log: logging.Logger = logging.getLogger("toolwire.openapi")
 
@@ -38,4 +38,4 @@ def add_forwarded(call: Call, names: Iterable[str], headers: Mapping[str, str]) 
     if not sent:
         return dict(headers)
     own = {spell_header(name) for name in headers}
-    return {**{name: sent[name] for name in names if name in sent and spell_header(name) not in own}, **headers}
+    return {**take_forwarded(sent, (name for name in names if spell_header(name) not in own)), **headers}

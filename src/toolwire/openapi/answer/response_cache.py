@@ -17,7 +17,7 @@ from msgspec import Struct
 from toolwire.http1.response import HttpResponse
 from toolwire.openapi.calling import Exchange
 from toolwire.redaction import repr_without
-from toolwire.server.components.base import Cache
+from toolwire.server.components.cache import Cache
 from toolwire.server.replay_state import principal_key
 from toolwire.util.expiring import Expiring
 

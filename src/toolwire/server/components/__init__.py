@@ -6,7 +6,8 @@ request looks at the function again.
 
 from __future__ import annotations
 
-from toolwire.server.components.base import Cache, Component, checked_policy, icons_of
+from toolwire.server.components.base import Component, checked_policy, icons_of
+from toolwire.server.components.cache import Cache
 from toolwire.server.components.options import Icons, Options
 from toolwire.server.components.prompts import Prompt
 from toolwire.server.components.resources import Resource, ResourceTemplate

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
@@ -25,21 +25,6 @@ from toolwire.server.executors import Executor, Invoke, InvokeWhole, invoker, in
 if TYPE_CHECKING:
     from toolwire.redaction import Redaction
     from toolwire.server.policy import Policy
-
-
-class Cache(Struct, frozen=True):
-    """A cache hint: how long, and by whom, an answer may be kept (2026-07-28 server/utilities/caching)."""
-
-    ttl_ms: int = 0
-    """How many milliseconds an answer may be kept."""
-    scope: Literal["public", "private"] = "private"
-    """Whether everybody may keep it, or its caller alone."""
-
-    def __post_init__(self) -> None:
-        if type(self.ttl_ms) is not int or self.ttl_ms < 0:
-            raise ServerError(f"A cache hint has a whole number of milliseconds, 0 or more, not {self.ttl_ms!r}")
-        if self.scope not in ("public", "private"):
-            raise ServerError(f"The scope of a cache hint is 'public' or 'private', not {self.scope!r}")
 
 
 class Component(BoundFunction):

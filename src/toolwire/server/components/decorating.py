@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from toolwire.protocol import types as t
 from toolwire.schemas import Profile
 from toolwire.schemas.wording import nearest
-from toolwire.server.components.base import Cache
+from toolwire.server.components.cache import Cache
 from toolwire.server.components.options import Options, ViewOfTool
 from toolwire.server.components.tools import Argument
 

@@ -20,7 +20,8 @@ from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
 from toolwire.server.binding.results import close_coroutine
 from toolwire.server.call import Call
 from toolwire.server.completion import Completion, choices_in, completions_for
-from toolwire.server.components.base import Cache, Component, annotations_of, given
+from toolwire.server.components.base import Component, annotations_of, given
+from toolwire.server.components.cache import Cache
 from toolwire.server.components.options import Options
 from toolwire.server.context import is_context
 

@@ -85,7 +85,8 @@ class ToolBase(Component):
 
     @property
     def argument_names(self) -> Collection[str]:
-        return cast("dict[str, Any]", self.input_schema.get("properties", {}))
+        properties = self.input_schema.get("properties")
+        return properties if isinstance(properties, dict) else {}
 
     @cached_property
     def secret_arguments(self) -> Redaction | None:

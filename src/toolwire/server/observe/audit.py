@@ -88,11 +88,14 @@ class AuditObserver:
             raise
         outcome = of_result(call, result)
         if outcome.word == "task":
-            run = call.task_run
-            assert run is not None
-            entry["task"] = run.id
-            # The request is answered, but the task goes on. The end of the task gets its own line.
-            run.when_over(lambda worker: self._task_ended(call, dict(entry), started, worker))
+            task = call.task_elsewhere or call.task_run
+            if task is not None:  # A middleware may have answered with a task that nobody here knows.
+                entry["task"] = task.id
+            self._ended(call, entry, started, outcome)
+            if task is not None:
+                # The request is answered, but the task goes on. The end of the task gets its own line.
+                task.when_over(lambda worker: self._task_ended(call, dict(entry), started, worker))
+            return result
         self._ended(call, entry, started, outcome)
         return result
 

@@ -32,7 +32,8 @@ def of_result(call: Call, result: Any) -> Outcome:
         return _FAILED
     if isinstance(result, t.CallToolResult):
         return _ERROR if result.is_error is True else _OK
-    if isinstance(result, t.CreateTaskResult | t.TaskCreatedResult):
+    # The answer of an upstream that made a task may be handed on as it came.
+    if isinstance(result, t.CreateTaskResult | t.TaskCreatedResult) or call.task_elsewhere is not None:
         return _TASK
     return _ASKED if isinstance(result, t.InputRequiredResult) else _OK
 

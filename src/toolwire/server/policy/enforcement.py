@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.free_members import rewrite_members
 from toolwire.redaction import Redaction, compile_masks
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
@@ -17,12 +24,16 @@ from toolwire.server.judgements import Judgement, MaskPattern
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
-from toolwire.server.policy.masking import masked_result
-from toolwire.server.policy.plan import Placement, Plan, Through
+from toolwire.server.policy.masking import masked_error, masked_result
+from toolwire.server.policy.plan import Placement, Plan, Through, find_output_schema
 from toolwire.server.policy.policy import Policy
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
+from toolwire.server.settings import Settings
 from toolwire.stores import Stores
+
+if TYPE_CHECKING:
+    from toolwire.protocol.tasks import Record
 
 _MAX_PLANS: Final = 4096
 
@@ -37,6 +48,8 @@ class Counting(NamedTuple):
 class EnforcedKernel(Protocol):
     """The kernel, as far as policies need it."""
 
+    catalog: Catalog
+
     @property
     def lowlevel(self) -> LowLevel: ...
 
@@ -45,9 +58,10 @@ class EnforcedServer(Protocol):
     """The server, as far as policies need it."""
 
     name: str
-    policy: Policy | None
-    policy_beside: Policy | None
     stores: Stores
+
+    @property
+    def settings(self) -> Settings: ...
 
     @property
     def kernel(self) -> EnforcedKernel: ...
@@ -80,7 +94,7 @@ class Enforcer:
         target = target_of(call)
         if target is None:
             return await call_next(call)
-        plan = self._plan(call.principal, target)
+        plan = self._plan(call.settings, call.principal, target)
         return await (call_next(call) if plan is None else plan.run(call, target, call_next))
 
     def hold(self, call: Call, kept: Policy | None = None) -> None:
@@ -93,11 +107,11 @@ class Enforcer:
         if target is not None and plan is not None:
             plan.hold(call, target)
 
-    def judge(self, principal: Principal | None, found: Found[Any]) -> tuple[tuple[MaskPattern, ...], int | None]:
-        """Return the masks and the result limit that hold for a component now."""
+    def judge(self, call: Call, found: Found[Any]) -> tuple[tuple[MaskPattern, ...], int | None]:
+        """Return the masks and the result limit that hold for a component in a call."""
         component = found.component
         method = "tools/call" if isinstance(component, ToolBase) else ""
-        plan = self._plan(principal, CallTarget(method, component.key, None, found))
+        plan = self._plan(self._settings_of(call), call.principal, CallTarget(method, component.key, None, found))
         if plan is None:
             return (), None
         patterns = dict.fromkeys(map(pattern_of, plan.redaction.patterns))
@@ -122,14 +136,14 @@ class Enforcer:
 
     def _late_plan(self, principal: Principal | None, target: CallTarget, kept: Policy | None) -> Plan | None:
         """Return the plan of policies that hold now and of one that was kept with a call."""
-        plan = self._plan(principal, target)
+        plan = self._plan(self._server.settings, principal, target)
         if kept is None or (plan is not None and plan.covers(kept)):
             return plan
-        return self._plan(principal, target, kept=kept)
+        return self._plan(self._server.settings, principal, target, kept=kept)
 
     def mask_text(self, text: str) -> str:
         """Mask a text that belongs to no component, by the policies of the server."""
-        plan = self._plan(None, CallTarget("", "", None, None))
+        plan = self._plan(self._server.settings, None, CallTarget("", "", None, None))
         return text if plan is None else plan.redaction.text(text)
 
     def mask_kept(self, call: Call, tools: Iterable[Found[Any]], result: Any, kept: Policy | None) -> Any:
@@ -142,16 +156,33 @@ class Enforcer:
             return result
         return masked_result(Redaction(patterns=patterns), result, "resources/read", lambda: None)
 
-    async def run_inside(self, call: Call, inner: Call, target: CallTarget, use: Operation) -> Any:
-        """Use a component for the handler of `call`, as the call `inner`, under the policies of that component.
+    def mask_record(self, call: Call, target: CallTarget, record: Record, judgement: Judgement | None) -> Record:
+        """Mask what a caller reads of a task by masks of now that did not hold when its call was accepted.
 
-        Policies that the handler's call has passed already do not count the use again. They do not ask for another
-        slot, either, because the call may hold the slot. All other rules apply as for any request.
+        Every mask that exists holds for a task of a version that kept no judgements.
         """
-        outer = target_of(call)
-        passed = frozenset() if outer is None else frozenset(place for place, *_ in self._places(outer))
-        plan = self._plan(call.principal, target, passed)
-        return await (use(inner) if plan is None else plan.run_inside(inner, target, use))
+        # Not the options of the call: it may be that of the task, or a listen stream, and have begun long ago.
+        plan = self._late_plan(call.principal, target, None)
+        patterns = dict.fromkeys(() if plan is None else plan.redaction.patterns)
+        if judgement is None:
+            patterns |= dict.fromkeys(masks_of_all(self._server.kernel.catalog) or ())
+        held = frozenset(() if judgement is None else judgement.masks)
+        added = [pattern for pattern in patterns if pattern_of(pattern) not in held]
+        if not added:
+            return record
+        schema = partial(find_output_schema, call.revision, target)
+        return _masked_record(Redaction(patterns=added), record, schema)
+
+    async def run_inside(self, judged: CallTarget | None, call: Call, target: CallTarget, use: Operation) -> Any:
+        """Use a component in a call, or in the one around it, of the target `judged`, under its own policies.
+
+        Policies that hold for `judged` do not count the use again. They do not ask for another slot, either, because
+        the slot may be held already. All other rules apply as for any request.
+        """
+        settings = self._settings_of(call)
+        passed = frozenset() if judged is None else frozenset(place for place, *_ in self._places(settings, judged))
+        plan = self._plan(settings, call.principal, target, passed)
+        return await (use(call) if plan is None else plan.run_inside(call, target, use))
 
     def count_with(self, counting: Counting) -> Counting:
         """Use other counters from now on; return the ones that were used before."""
@@ -161,17 +192,23 @@ class Enforcer:
 
     def redaction(self, call: Call, target: CallTarget) -> Redaction | None:
         """Return what records of a call must not show; None where no policy says anything."""
-        plan = self._plan(call.principal, target)
+        plan = self._plan(self._settings_of(call), call.principal, target)
         return None if plan is None else plan.redaction
+
+    def _settings_of(self, call: Call) -> Settings:
+        """Return the options that a call began with; those of now for a call of another server."""
+        own: object = self._server.kernel
+        return call.settings if call.host is own else self._server.settings
 
     def _plan(
         self,
+        settings: Settings,
         principal: Principal | None,
         target: CallTarget,
         passed: frozenset[str] = frozenset(),
         kept: Policy | None = None,
     ) -> Plan | None:
-        placements = self._placements(principal, target, passed)
+        placements = self._placements(settings, principal, target, passed)
         if kept is not None:
             placements.append(Placement("kept", kept))
         if not placements:
@@ -187,7 +224,9 @@ class Enforcer:
             )
         return plan
 
-    def _placements(self, principal: Principal | None, target: CallTarget, passed: frozenset[str]) -> list[Placement]:
+    def _placements(
+        self, settings: Settings, principal: Principal | None, target: CallTarget, passed: frozenset[str]
+    ) -> list[Placement]:
         placements: list[Placement] = []
         # The policy of a component is about using it. Suggestions for its arguments do not count as use, and need no
         # approval.
@@ -197,7 +236,7 @@ class Enforcer:
             while component is not None:
                 suggested.add(id(component.policy))
                 component = component.original
-        for place, policy, through, subject in self._places(target):
+        for place, policy, through, subject in self._places(settings, target):
             asks = id(policy) not in suggested
             counts = place not in passed and asks
             placements.append(Placement(place, policy, counts, asks, through, subject))
@@ -207,14 +246,13 @@ class Enforcer:
                 placements.append(Placement(f"{place}/by_principal", added, counts, asks, through, subject))
         return placements
 
-    def _places(self, target: CallTarget) -> list[_Place]:
+    def _places(self, settings: Settings, target: CallTarget) -> list[_Place]:
         """Return the policies from the outside in: of this server, of the mounted ones on the way, of the component.
 
         Each comes with the shapes before it. A policy sees the arguments that come out of these.
         """
         server, found = self._server, target.found
-        own = (server.policy, server.policy_beside)
-        places = [_Place(server.name, each, (), _THIS_SERVER) for each in own if each is not None]
+        places = [_Place(server.name, each, (), _THIS_SERVER) for each in settings.policies if each is not None]
         if found is None:
             return places
         component, owner = found.component, found.owner
@@ -234,6 +272,26 @@ class Enforcer:
             key = f"{server.name}/{owner.name}/{component.kind}/{component.key}"
             places.append(_Place(key, component.policy, through))
         return places
+
+
+def _masked_record(redaction: Redaction, record: Record, output_schema: Callable[[], Any]) -> Record:
+    """Return a record with masked message, questions, result and error."""
+    requests = {name: {"method": each.kind, "params": each.params} for name, each in record.questions.items()}
+    plain = msgspec.json.decode(msgspec.json.encode({"inputRequests": requests}))
+    clean = rewrite_members(t.DetailedTask, plain, redaction.content)["inputRequests"]
+    questions = {
+        name: each if each.params is UNSET else replace(each, params=Raw(msgspec.json.encode(clean[name]["params"])))
+        for name, each in record.questions.items()
+    }
+    result, error = record.result, record.error
+    if result is not UNSET:
+        result = masked_result(redaction, result, "tools/call", output_schema)
+    if error is not UNSET:
+        shown = masked_error(redaction, ProtocolError(error.code, error.message, error.data))
+        assert isinstance(shown, ProtocolError)
+        error = t.Error(code=error.code, message=shown.message, data=shown.data)
+    message = redaction.text(record.message)
+    return replace(record, message=message, questions=questions, result=result, error=error)
 
 
 def pattern_of(mask: re.Pattern[str]) -> MaskPattern:

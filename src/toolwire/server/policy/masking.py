@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -15,10 +16,13 @@ from toolwire.protocol.free_members import find_error_type, find_result_type, re
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.redaction import Redaction
 from toolwire.server.components import failed_result
+from toolwire.wire.thread_workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.schemas import Validator
 
+#: Results of more bytes are masked beside the loop.
+LARGE: Final = 256 * 1024
 _STRUCTURED: Final = "structuredContent"
 _WITHHELD: Final = (
     "[The call succeeded. Its structured result is left out: a policy masks a part of it that its output schema needs.]"
@@ -36,12 +40,15 @@ def masked(redaction: Redaction, value: Any, type_: type[t.Wire] | None = None) 
     return value if clean == plain else _like(value, clean)
 
 
-def masked_result(redaction: Redaction, result: Any, method: str, output_schema: Callable[[], Any]) -> Any:
+def masked_result(
+    redaction: Redaction, result: Any, method: str, output_schema: Callable[[], Any], encoded: bytes | None = None
+) -> Any:
     """Mask the matches in the result of a request or the state of a task.
 
     `output_schema` returns the schema that the client knows of the tool; it is read where structured content changed.
+    `encoded` is the JSON of the result, where it is known.
     """
-    plain = _decoded(result)
+    plain = _decoded(result) if encoded is None else msgspec.json.decode(encoded)
     is_typed = isinstance(result, t.Wire) and method != "tasks/result"
     type_ = type(result) if is_typed else find_result_type(method, plain)
     clean = rewrite_members(type_, plain, redaction.content)
@@ -54,8 +61,33 @@ def masked_result(redaction: Redaction, result: Any, method: str, output_schema:
     return _like(result, clean)
 
 
+async def mask_large(mask: Callable[[], Any]) -> Any:
+    """Mask a large result in a thread, so that other calls go on meanwhile. Raise `Busy` if too many wait."""
+    return await _Masking.worker.run(mask)
+
+
+class _Masking:
+    """The thread for large results of the process. Each thread that computes takes its share from the loop."""
+
+    worker: ThreadWorkers = ThreadWorkers(threads=1, queue=1000)
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.worker = ThreadWorkers(threads=1, queue=1000)
+
+
+# A fork has no threads but the one that forked.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Masking.renew)
+
+
 def _decoded(value: Any) -> Any:
-    return msgspec.json.decode(t.encode(value) if isinstance(value, t.Wire) else encode_readable(value))
+    return msgspec.json.decode(encoded_result(value))
+
+
+def encoded_result(value: Any) -> bytes:
+    """Return the JSON of a wire value."""
+    return t.encode(value) if isinstance(value, t.Wire) else encode_readable(value)
 
 
 def _like(value: Any, clean: Any) -> Any:

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
+from toolwire.protocol.free_members import find_result_type
 from toolwire.protocol.jsonrpc import bound_error
 from toolwire.redaction import Redaction, compile_masks
 from toolwire.server.call import Call
@@ -23,7 +24,7 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
 from toolwire.server.policy.held_threads import HeldThreads
-from toolwire.server.policy.masking import masked, masked_error, masked_result
+from toolwire.server.policy.masking import LARGE, encoded_result, mask_large, masked, masked_error, masked_result
 from toolwire.server.policy.policy import Call as JudgedCall
 from toolwire.server.policy.policy import Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
@@ -32,6 +33,11 @@ from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.server.replay_state import asked, limit_key
 
 _COMPLETE: Final = "completion/complete"
+#: What holds the state of a task, and the members that its tool fills.
+_STATES: Final = (t.TaskFields, t.Task, t.CreateTaskResult)
+_ANSWERS: Final = ("result", "error", "inputRequests")
+#: The ids, times and message of a state may have so many bytes.
+_STATE_BYTES: Final = 1024
 Handler: TypeAlias = Coroutine[Any, Any, Any]
 #: The shapes before a policy, from the outside in: its arguments are those that come out of them.
 Through: TypeAlias = tuple[Component, ...]
@@ -123,7 +129,7 @@ class Plan:
         self._mask(call)
         try:
             await self._admit(call, target)
-            return self.leaving(call, await call_next(call), target, target.method)
+            return await self._leave(call, await call_next(call), target, target.method)
         except (ProtocolError, ToolError) as error:
             raise self._leaving_error(error, target.name) from None
 
@@ -131,7 +137,7 @@ class Plan:
         """Let out what belongs to a call that was let in before."""
         self._mask(call)
         try:
-            return self.leaving(call, await operation(call), target, call.method)
+            return await self._leave(call, await operation(call), target, call.method)
         except (ProtocolError, ToolError) as error:
             raise self._leaving_error(error, target.name) from None
 
@@ -142,7 +148,7 @@ class Plan:
             await self._admit(call, target)
             using = _in_time(use, call, self._timeout, target.name)
             result = await self._within(call, target, limit_key(call), using)
-            return self.leaving(call, result, target, target.method)
+            return await self._leave(call, result, target, target.method)
         except (ProtocolError, ToolError) as error:
             raise self._leaving_error(error, target.name) from None
 
@@ -269,16 +275,39 @@ class Plan:
                 held.callback(workers.when_ended, held.pop_all().close)
             return await coroutine
 
+    async def _leave(self, call: Call, result: Any, target: CallTarget, method: str) -> Any:
+        """Return what `leaving` returns, and let other calls go on while a large result is masked."""
+        if not self.redaction.patterns:
+            return self.leaving(call, result, target, method)
+        result = self._suggested(result, target) if self._rules else result
+        encoded = encoded_result(result)
+        mask = partial(self._masked, call, result, target, method, encoded)
+        result = mask() if len(encoded) <= LARGE else await mask_large(mask)
+        return self._sized(result, target, method)
+
     def leaving(self, call: Call, result: Any, target: CallTarget, method: str) -> Any:
         """Check and mask a result before it leaves. Raise `CallRefused` if it is too large."""
-        if self._rules and isinstance(result, t.CompleteResult):
+        if self._rules:
+            result = self._suggested(result, target)
+        if self.redaction.patterns:
+            result = self._masked(call, result, target, method)
+        return result if self._result is None else self._sized(result, target, method)
+
+    def _masked(self, call: Call, result: Any, target: CallTarget, method: str, encoded: bytes | None = None) -> Any:
+        find_schema = partial(find_output_schema, call.revision, target)
+        return masked_result(self.redaction, result, method, find_schema, encoded)
+
+    def _sized(self, result: Any, target: CallTarget, method: str) -> Any:
+        if self._result is not None:
+            _check_size(result, self._result, target.name, method)
+        return result
+
+    def _suggested(self, result: Any, target: CallTarget) -> Any:
+        """Return a result without the suggestions that the rules of its argument do not allow."""
+        if isinstance(result, t.CompleteResult):
             for through, rules in self._rules.items():
                 (name,) = _arguments_after(through, {target.params.argument.name: ""}, _COMPLETE) or ("",)
                 result = _allowed(result, rules.get(name, ()))
-        if self.redaction.patterns:
-            result = masked_result(self.redaction, result, method, partial(_output_schema, call.revision, target))
-        if self._result is not None:
-            _check_size(result, self._result, target.name)
         return result
 
     def _leaving_error(self, error: ProtocolError | ToolError, name: str) -> Exception:
@@ -298,7 +327,7 @@ class Plan:
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def _output_schema(revision: str, target: CallTarget) -> Any:
+def find_output_schema(revision: str, target: CallTarget) -> Any:
     """Return the output schema of a called tool in a revision; None without one."""
     tool = None if target.found is None else target.found.component
     return (
@@ -386,7 +415,24 @@ async def _approval(policy: Policy, call: Call, judged: JudgedCall) -> None:
         raise CallRefused(f"The call of {judged.name} was not approved{why}", reason="approval")
 
 
-def _check_size(result: Any, limit: int, name: str) -> None:
+def _check_size(result: Any, limit: int, name: str, method: str = "") -> None:
     size = len(result) if isinstance(result, Raw) else len(t.encode(result)) if isinstance(result, t.Wire | dict) else 0
     if size > limit:
+        size = _measure_answer(result, method, size)
+    if size > limit:
         raise CallRefused(f"The answer of {name} has {size} bytes and may have {limit}. Ask for less.", reason="result")
+
+
+def _measure_answer(result: Any, method: str, size: int) -> int:
+    """Return the bytes of a result without the state of a task.
+
+    A client that does not get that state cannot cancel what runs, and calls again.
+    """
+    type_ = type(result)
+    if not isinstance(result, t.Wire) or method == "tasks/result":
+        type_ = find_result_type(method, msgspec.json.decode(t.encode(result)))
+    if not issubclass(type_, _STATES):
+        return size
+    members: dict[str, Raw] = _members(t.encode(result))
+    answers = sum(len(members[name]) for name in _ANSWERS if name in members)
+    return answers if size - answers <= _STATE_BYTES else size

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote
 
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
@@ -17,6 +15,7 @@ from toolwire.server.components import Component, Prompt, Resource, ResourceTemp
 from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kept_results import KeptResult, is_kept_result
+from toolwire.server.shaping.address_spellings import LONGEST, ListedAddresses, bare_form, find_spellings
 from toolwire.server.shaping.arguments import ArgumentMistake, nearest
 from toolwire.server.shaping.components import (
     ShapedCompletion,
@@ -37,12 +36,6 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 _NAMED: Final = ("tools", "prompts")
 _AS_IT_IS: Final = ToolShape()
-# How often servers may decode an address: a proxy before a server decodes it, too.
-_MOST_DECODINGS: Final = 3
-# The schemes that parsers of URLs read more freely than others, with their usual ports.
-_SPECIAL: Final = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443", "ftp": ":21", "file": ""}
-_LEFT_OUT: Final = {ord(each): None for each in "\t\n\r"}
-_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 class _Names(NamedTuple):
@@ -92,6 +85,7 @@ class ShapedMount(Mount):
         self._made_before: dict[tuple[Component, Way], Component | None] = {}
         """Those of the version before, so that a component whose form stays is the same object in both."""
         self._names: _Names | None = None
+        self._addresses: ListedAddresses | None = None
         self._told: frozenset[str] = frozenset()
 
     @property
@@ -316,25 +310,37 @@ class ShapedMount(Mount):
         return None if matched is None or shaped is None else (shaped, matched[1])
 
     def reaches(self, uri: str) -> bool:
-        selection, spellings = self._selections["resources"], _spellings(uri)
+        selection = self._selections["resources"]
+        if selection.is_open and not self.shape.resources:
+            return True
+        if len(uri) > LONGEST:
+            return False
+        spellings = find_spellings(uri)
         # A kept result is the result of a tool that came through. A list of allowed resources is not about results.
         is_allowed = is_kept_result(uri) or all(map(selection.allows_text, spellings))
         if not is_allowed or not self._is_not_denied(uri):
             return False
-        return not any(map(self._is_ruled, dict.fromkeys((*spellings, *map(_bare, spellings)))))
+        forms = dict.fromkeys((*spellings, *map(bare_form, spellings)))
+        return not any(map(self._is_ruled, (*filter(None, map(self._find_listed, forms)), *self._listed().find(uri))))
 
-    def _is_ruled(self, uri: str) -> bool:
-        """Return whether a listed resource or template has an address, and is denied or has rules of its own."""
-        if self._selections["resources"].is_open and not self.shape.resources:
-            return False
+    def _find_listed(self, uri: str) -> Found[Any] | None:
+        """Return the listed resource or template that has an address in this very spelling."""
         matched = self.catalog.template(uri, None, (self,))
-        found = self.catalog.resource(uri, None, (self,)) or (None if matched is None else matched[0])
-        if found is None:
-            return False
+        return self.catalog.resource(uri, None, (self,)) or (None if matched is None else matched[0])
+
+    def _is_ruled(self, found: Found[Any]) -> bool:
+        """Return whether a listed resource or template is denied or has rules of its own."""
         component: Component = found.component
         entry = self.shape.resources.get(component.key) or self.shape.resources.get(component.name)
         has_rules = entry is not None and bool(entry.scopes or entry.visible_to or entry.policy)
         return has_rules or self._selections["resources"].denies(component.key, component)
+
+    def _listed(self) -> ListedAddresses:
+        """Return the listed addresses in the form in which all spellings are equal."""
+        if self._addresses is None or self._addresses.version != self.catalog.version:
+            listed = (self.catalog.merged(kind, None, (self,)) for kind in ("resources", "templates"))
+            self._addresses = ListedAddresses(self.catalog.version, *([each for _, each in found] for found in listed))
+        return self._addresses
 
     def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
         return [] if not self.reaches(uri) else self.catalog.unlisted_ways(uri, (*way, self))
@@ -349,11 +355,18 @@ class ShapedMount(Mount):
         selection = self._selections["resources"]
         if selection.is_open:
             return True
-        spellings = _spellings(uri)
-        bare = dict.fromkeys(map(_bare, spellings))
+        if len(uri) > LONGEST:
+            return False
+        spellings = find_spellings(uri)
+        bare = dict.fromkeys(map(bare_form, spellings))
         if any(selection.denies_text(each) for each in (*spellings, *bare)):
             return False
-        return all(map(self._is_open, spellings)) and not any(map(self._is_denied, bare))
+        if not all(map(self._is_open, spellings)) or any(map(self._is_denied, bare)):
+            return False
+        if self.catalog.resource(uri, None, (self,)) is not None:
+            return True  # The server lists it beside the others, so that it is an address of its own.
+        alike = self._listed().find_resources(uri)
+        return not any(selection.denies(each.component.key, each.component) for each in alike)
 
     def _is_open(self, uri: str) -> bool:
         """Return whether no resource that does not come through has this address."""
@@ -458,52 +471,3 @@ def _named(
         else:
             inner[public] = name
     return inner, {name: public for public, name in inner.items()}
-
-
-def _spellings(uri: str) -> tuple[str, ...]:
-    """Return an address as it was sent, and the plain forms of it that a server may read instead."""
-    texts = [uri]
-    for _ in range(_MOST_DECODINGS):
-        texts.append(unquote(texts[-1]))
-    return tuple(dict.fromkeys(each for text in texts for each in (text, _plain(text))))
-
-
-def _plain(uri: str) -> str:
-    """Return an address with small letters where their size does not matter, and with a path without detours."""
-    # WHATWG URL section 4.4: parsers leave out tabs and newlines, and blanks around an address.
-    address, tail = _without_tail(uri.translate(_LEFT_OUT).strip(_BLANKS))
-    scheme, separator, rest = address.partition(":")
-    scheme = scheme.lower()
-    if scheme in _SPECIAL:
-        # The same section: `\` is `/` there, and any number of them may stand before the host.
-        rest = rest.replace("\\", "/")
-        if scheme != "file":
-            rest = f"//{rest.lstrip('/')}"
-        elif not rest.startswith("//"):
-            rest = f"///{rest}"  # RFC 8089 section 2: file:/path is file:///path.
-    if not rest.startswith("//"):
-        return f"{scheme}{separator}{rest}{tail}" if separator else uri
-    host, slash, path = rest[2:].partition("/")
-    host = host.lower()
-    if (scheme, host) == ("file", "localhost"):
-        host = ""  # RFC 8089 section 2, too.
-    # Two slashes at the beginning would stay two.
-    steps = posixpath.normpath(slash + path.lstrip("/")) if slash else ""
-    if path.endswith("/") and steps != "/":
-        steps += "/"
-    return f"{scheme}://{host}{steps}{tail}"
-
-
-def _bare(uri: str) -> str:
-    """Return an address without what many servers ignore: query, fragment, the last slash, all around the host."""
-    plain = _plain(_without_tail(_plain(uri))[0].replace("\\", "/"))
-    scheme, separator, rest = plain.partition("://")
-    host, slash, path = rest.partition("/")
-    named = host.rpartition("@")[2].removesuffix(_SPECIAL.get(scheme, "")).rstrip(".")
-    return f"{scheme}{separator}{'' if scheme == 'file' else named}{slash}{path}".rstrip("/")
-
-
-def _without_tail(uri: str) -> tuple[str, str]:
-    """Return an address without its query and fragment, and these."""
-    end = min(len(uri.partition(mark)[0]) for mark in "?#")
-    return uri[:end], uri[end:]

@@ -250,7 +250,7 @@ class PinBook:
     def is_public(self) -> bool:
         return True
 
-    async def settle(self) -> None:
+    async def wait_until_known(self) -> None:
         """Read the approvals before the first list is made."""
         try:
             await self.load()
@@ -263,7 +263,7 @@ class PinBook:
         """Look for approvals of other processes: always while a tool waits, otherwise after some time."""
         if (self._record is None or not self._record.waiting) and self._is_fresh():
             return None
-        return self.settle()
+        return self.wait_until_known()
 
     def _is_fresh(self) -> bool:
         return asyncio.get_running_loop().time() - self._read_at < FRESH_SECONDS

@@ -24,6 +24,7 @@ from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Replay
 from toolwire.server.limits import Limits
 from toolwire.server.offer import ServerOffer
+from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.running_tasks import Run
@@ -47,9 +48,11 @@ class Accepting(Protocol):
     """The tasks of a server, as far as accepting a call needs them."""
 
     elsewhere: TasksElsewhere
-    limits: Limits
     quota: Quota
     slots: Slots
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def is_draining(self) -> bool: ...
@@ -91,7 +94,7 @@ class Acceptance:
 
     async def tool_called(self, call: Call, found: Found[ToolBase]) -> Any:
         """Answer a call that may become a task: with its result, or with the task."""
-        tool, params, limits = found.component, call.params, self._tasks.limits
+        tool, params, limits = found.component, call.params, call.settings.limits
         call.may_be_task = tool.task is not None
         chosen = "call" if getattr(call.outlet, "in_process", False) else self._verdict(call, tool)
         if tool.has_foreign_tasks:
@@ -102,6 +105,7 @@ class Acceptance:
         wanted = UNSET if call.request.modern else rules.wanted_ttl(params.task)
         ttl = rules.lifetime(wanted, limits.task_ttl, limits.task_ttl_max)
         window = None if tool.detaches else limits.task_window
+        resumes = resumes_rounds(call)
         is_task = chosen == "task" or window == 0
         owner = owner_of(call)
         try:
@@ -118,6 +122,11 @@ class Acceptance:
                 asked = await self._queue(run)
                 return self._created(run) if asked is None else asked
             run.has_slot = True
+            # MRTR-5, MRTR-7: a state is checked and used up before anything runs, whatever the call becomes.
+            asked = await self._kernel.runner.take_up(call) if resumes else None
+            if asked is not None:
+                self._tasks.over(run)
+                return asked
             if is_task:
                 await run.open_first()
             run.start()
@@ -156,7 +165,7 @@ class Acceptance:
 
     async def _queue(self, run: Run) -> Any:
         """Make a task that waits to be started. Return the questions that have to be answered first, if any."""
-        call, limits = run.call, self._tasks.limits
+        call, limits = run.call, run.call.settings.limits
         self.waiting.take(run.caller)
         run.is_waiting = True
         asked = await self._kernel.runner.take_up(call)
@@ -167,7 +176,7 @@ class Acceptance:
         run.answered = call.outlet.answered
         process = await self._tasks.process()
         stored_call = stored(call, run.tool, self.kind(run), self._tasks.limits)
-        details: dict[str, Any] = {"message": rules.WAITING, "call": stored_call, "answers": _answers(call)}
+        details: dict[str, Any] = {"message": rules.WAITING, "call": stored_call, **brought_by(call)}
         call.asking = None  # From here on questions are those of the task.
         if stored_call is UNSET or call.outlet.is_local:
             # It cannot leave this process, and waits here.
@@ -211,9 +220,11 @@ def address_of(call: Call) -> Caller:
     return None if is_distinct(call.principal) else call.request.caller
 
 
-def _answers(call: Call) -> dict[str, Reply]:
-    """Return the answers that a call has brought: the handler asks for them as the run of a task."""
+def brought_by(call: Call) -> dict[str, Any]:
+    """Return the answers that a call has brought and not used, and the steps that it made, for the record of a task."""
     asking = call.asking
     if type(asking) is not Replay:
         return {}
-    return {key: Reply(each.digest, each.result) for key, each in asking.rounds.answers.items()}
+    rounds = asking.rounds
+    answers = {key: Reply(each.digest, each.result) for key, each in rounds.answers.items() if not rounds.has_used(key)}
+    return {"answers": answers, "steps": dict(rounds.steps)}

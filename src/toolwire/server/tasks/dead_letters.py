@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -71,10 +72,15 @@ def decode(data: bytes) -> DeadLetter | None:
 class DeadLetters:
     """The dead letters of one server. `server` is its short name, as in the keys of its tasks."""
 
-    def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
+    def __init__(self, server: str, stores: Stores, find_limits: Callable[[], Limits]) -> None:
         self._prefix = f"{PREFIX}{server}:"
         self._stores = stores
-        self.limits: Limits = limits
+        self._find_limits = find_limits
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a letter that is kept or listed now."""
+        return self._find_limits()
 
     async def keep(self, key: str, record: Record) -> None:
         """Keep the call of a task that is about to be given up. Keeping it twice is keeping it once."""

@@ -18,11 +18,11 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.limits import Limits
-from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.tasks.task_records import NoRoom, id_in
 from toolwire.stores import LeaseLost
 from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import Caller
+from toolwire.wire.storage_budget import StorageBudget
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -53,12 +53,20 @@ class Worded(Protocol):
 class Ends:
     """Brings tasks to their end."""
 
-    def __init__(self, results: Worded, limits: Limits, change: Change, end_damaged: EndDamaged) -> None:
+    def __init__(
+        self, results: Worded, find_limits: Callable[[], Limits], change: Change, end_damaged: EndDamaged
+    ) -> None:
         self._finished = results
-        self.limits: Limits = limits
+        self._find_limits = find_limits
         self._change = change
         self._end_damaged = end_damaged
+        limits = find_limits()
         self._kept = StorageBudget(limits.task_results, limits.share)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a task that ends now."""
+        return self._find_limits()
 
     def ending(self, revision: str, outcome: Any, caller: Caller = None) -> Ending:
         """Return the change of a record when its call comes to this outcome; the result is kept for a caller."""
@@ -81,7 +89,7 @@ class Ends:
         def complete(record: Record) -> bool:
             nonlocal admitted
             # Counted once, however often it has to be written.
-            admitted = admitted or record.over or self._kept.admit(caller, len(result), record.ttl_ms / 1000)
+            admitted = admitted or record.over or bool(self._kept.admit(caller, len(result), record.ttl_ms / 1000))
             if not admitted:
                 raise NoRoom
             return rules.complete(record, result, _failure_in(outcome), revision)

@@ -347,7 +347,7 @@ class FleetTasks:
             state = (await self.find(identifier)).state
             raise TaskRefused(f"The task {identifier!r} is no dead letter: it is {state}")
         server = key.removeprefix(dead_letters.PREFIX).partition(":")[0]
-        letters = DeadLetters(server, self._stores, Limits())
+        letters = DeadLetters(server, self._stores, Limits)
         created = await letters.send_again(identifier, self._records(server, letter.longest))
         if created is None:
             raise TaskRefused(f"The task {identifier!r} is not a dead letter any more: it was sent again a moment ago")

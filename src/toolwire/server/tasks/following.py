@@ -232,12 +232,18 @@ class Following:
         self.tell(key, record)
         listeners = self._listeners(id_in(key))
         if record is not None and listeners:
-            worded = self._tasks.ends.in_words_of(MODERN, record)
-            task = rules.detailed_task(worded, t.TaskNotificationParams, time.time())
-            params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
+            permissions = self._tasks.permissions
+            params = self._params(record)
             for stream in listeners:
-                if await self._tasks.permissions.of(stream.call, [task_of(record)]) == ["usable"]:
-                    stream.tell(Change(FILTER, record.id, "notifications/tasks", params))
+                if await permissions.of(stream.call, [task_of(record)]) == ["usable"]:
+                    masked = permissions.mask(stream.call, record)
+                    shown = params if masked is record else self._params(masked)
+                    stream.tell(Change(FILTER, record.id, "notifications/tasks", shown))
+
+    def _params(self, record: Record) -> FrozenParams:
+        worded = self._tasks.ends.in_words_of(MODERN, record)
+        task = rules.detailed_task(worded, t.TaskNotificationParams, time.time())
+        return FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
 
     async def _restored(self, run: Run, record: Record | None) -> Record | None:
         """Return the record of a followed task. Restore it first if the store lost it."""

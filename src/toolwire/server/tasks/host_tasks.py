@@ -11,6 +11,7 @@ import msgspec
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import ServerError, UnknownTask
+from toolwire.protocol.json_numbers import check_numbers
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable, is_encodable
 from toolwire.server.call_target import target_of
@@ -158,7 +159,7 @@ class HostTasks(OwnTasks):
 def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata as JSON values. Raise `ServerError` for anything else."""
     try:
-        rules.check_numbers("metadata", metadata)
+        check_numbers("metadata", metadata)
         kept = msgspec.json.decode(encode_readable({} if metadata is None else dict(metadata)))
     except (TypeError, ValueError, RecursionError) as error:
         raise ServerError(f"metadata= is a mapping in JSON types: {error}") from None

@@ -37,7 +37,7 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.offer import ServerOffer
 from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub
-from toolwire.server.tasks.acceptance import Acceptance, address_of
+from toolwire.server.tasks.acceptance import Acceptance, address_of, brought_by
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.ends import Ends, Restore
@@ -84,12 +84,14 @@ class TaskParts(Host, Protocol):
     failures: Failures
     hub: Hub
     judgements: KeptJudgements
-    limits: Limits
     lowlevel: LowLevel
     offer: ServerOffer
     results: Results
     runner: HandlerRunner
     stores: Stores
+
+    @property
+    def limits(self) -> Limits: ...
 
     def check_loop(self) -> None: ...
 
@@ -109,12 +111,11 @@ class TaskManager:
         self._kernel = kernel
         self.kernel: TaskParts = kernel
         self.result_revision: str = MODERN
-        self.limits: Limits = kernel.limits
         self.poll: float = kernel.limits.task_poll
         self.longest: float = longest_pause(kernel.limits)
         self._name = kernel.offer.implementation.name
         self.slots: Slots = Slots(self.limits, self._slot_is_free)
-        self.ends: Ends = Ends(kernel.results, self.limits, self.change, self.end_damaged)
+        self.ends: Ends = Ends(kernel.results, self.find_limits, self.change, self.end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
         self.counts: TaskCounts = TaskCounts()
         self.use_stores()
@@ -139,16 +140,20 @@ class TaskManager:
         self.quota: Quota = Quota(self.records, self.limits)
         self.following: Following = Following(self._kernel, self)
         self.bells: Bells = self.following.bells
-        self.letters: DeadLetters = DeadLetters(server, stores, self.limits)
+        self.letters: DeadLetters = DeadLetters(server, stores, self.find_limits)
         self._lease = Lease(stores, self.limits.task_lease, self._lost_lease)
         # As long as the watchers of other processes need to see that this one is gone.
         self._description = Description(stores.kv, 2 * self.limits.task_lease)
         self.restoring: Restoring = Restoring(stores, self.records, self._lease)
-        self._watcher = Watcher(self, stores, self._lease, self.letters, self.limits, self.counts)
+        self._watcher = Watcher(self, stores, self._lease, self.letters, self.counts)
 
-    def use_limits(self, limits: Limits) -> None:
-        """Use other limits from now on, where they are looked at for each task."""
-        self.limits = self.ends.limits = self.letters.limits = self._watcher.limits = limits
+    @property
+    def limits(self) -> Limits:
+        """The limits of what begins now."""
+        return self._kernel.limits
+
+    def find_limits(self) -> Limits:
+        return self._kernel.limits
 
     # --- calls ---
 
@@ -181,6 +186,10 @@ class TaskManager:
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
         return self.permissions.may_tell(principal, is_local, record)
 
+    def mask(self, call: Call, record: Record) -> Record:
+        """Mask what a caller reads of a task by the policies of now."""
+        return self.permissions.mask(call, record)
+
     def answer_time(self, ttl_ms: int) -> float:
         """Return how many seconds the client has to answer a question of a task: longer if it asked for a long ttl."""
         return float(max(self.limits.state, ttl_ms / 1000))
@@ -193,17 +202,19 @@ class TaskManager:
         # A task that has begun is run again only if its tool is idempotent, and so only then by its record.
         call = stored(run.call, run.tool, self.acceptance.kind(run), self.limits) if run.tool.idempotent else UNSET
         progress, total = run.numbers
-        return await self.create_for(
-            run, message=run.said, progress=progress, total=total, process=run.process, begun=True, call=call
-        )
+        details = {"message": run.said, "progress": progress, "total": total, **brought_by(run.call)}
+        return await self.create_for(run, process=run.process, begun=True, call=call, **details)
 
     async def create_for(self, run: Run, *, most_ready: int | None = None, **details: Any) -> Record:
         """Create the record of a call; its place among the tasks of its owner was reserved."""
+        # Callers decide how long their arguments, answers and steps are.
+        brought = [each.result for each in details.get("answers", {}).values() if each.result is not UNSET]
+        brought += details.get("steps", {}).values()
         call = details.get("call", UNSET)
         if call is not UNSET:
-            # Callers decide how long their arguments and answers are.
-            answers = [each.result for each in details.get("answers", {}).values() if each.result is not UNSET]
-            run.reserve_bytes(len(call.params) + sum(map(len, answers)))
+            brought.append(call.params)
+        if brought:
+            run.reserve_bytes(sum(map(len, brought)))
         details |= {"tool": run.call.params.name, "judgement": self.judged(run.call, run.found)}
         record = await self._create(run.owner, run.ttl_ms, run, most_ready, **details)
         run.is_reserved = False

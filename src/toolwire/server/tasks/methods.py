@@ -29,7 +29,6 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
-from toolwire.server.limits import Limits
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import TaskManager
@@ -82,10 +81,6 @@ class TaskMethods:
     def running(self) -> int:
         """Return how many tasks run in this process."""
         return self._tasks.running
-
-    def use_limits(self, limits: Limits) -> None:
-        """Use other limits from now on."""
-        self._tasks.use_limits(limits)
 
     def use_stores(self) -> None:
         """Use the stores that the kernel has now. Call this before anything is served."""
@@ -171,7 +166,8 @@ class TaskMethods:
     # --- 2025-11-25 ---
 
     async def _get(self, call: Call) -> t.GetTaskResult:
-        return rules.core_task(await self._find(call), t.GetTaskResult, time.time())
+        record = self._tasks.permissions.mask(call, await self._find(call))
+        return rules.core_task(record, t.GetTaskResult, time.time())
 
     async def _cancel(self, call: Call) -> t.CancelTaskResult:
         cancelled = False
@@ -184,7 +180,7 @@ class TaskMethods:
         record = await self._change(call, edit)
         if not cancelled:
             raise rules.already_over()
-        return rules.core_task(record, t.CancelTaskResult, time.time())
+        return rules.core_task(self._tasks.permissions.mask(call, record), t.CancelTaskResult, time.time())
 
     async def _list(self, call: Call) -> t.ListTasksResult:
         try:
@@ -195,8 +191,8 @@ class TaskMethods:
         if not after.startswith(_ELSEWHERE):
             size = min(self._page_size(), MAX_PAGE)
             ids = await self._tasks.records.ids(owner_of(call), after, size + 1)
-            now = time.time()
-            own = [rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:size])]
+            now, mask = time.time(), self._tasks.permissions.mask
+            own = [rules.core_task(mask(call, record), t.Task, now) for record in await self._usable(call, ids[:size])]
             if len(ids) > size:
                 return t.ListTasksResult(tasks=own, next_cursor=encode_cursor("tasks", ids[size - 1]))
             after = ""
@@ -217,6 +213,7 @@ class TaskMethods:
                     record = await following.watch(key, await self._find(call))
                     if record is None:
                         raise rules.unknown_task()
+                    record = self._tasks.permissions.mask(call, record)
                     if record.over:
                         return rules.payload(self._tasks.ends.in_words_of(call.revision, record))
                     self._ask(call, key, record, relays)
@@ -276,7 +273,8 @@ class TaskMethods:
         except ProtocolError as error:
             refusal = error
             return lambda record: rules.take_refusal(record, name, refusal)
-        return lambda record: rules.take_answers(record, {name: answer})
+        unmask = self._tasks.permissions.unmask
+        return lambda record: rules.take_answers(record, unmask(call, record, {name: answer}))
 
     def _check_room(self, call: Call, size: int) -> None:
         """Raise `Taken` for answers that do not fit into the caller's share of the store."""
@@ -294,13 +292,17 @@ class TaskMethods:
     # --- the extension ---
 
     async def _get_detailed(self, call: Call) -> t.DetailedTaskResult:
-        record = self._tasks.ends.in_words_of(call.revision, await self._find(call))
+        masked = self._tasks.permissions.mask(call, await self._find(call))
+        record = self._tasks.ends.in_words_of(call.revision, masked)
         return rules.detailed_task(record, t.DetailedTaskResult, time.time())
 
     async def _update(self, call: Call) -> t.Result:
         responses = call.params.input_responses
         self._check_room(call, sum(map(len, responses.values())))
-        return await self._acknowledged(call, lambda record: rules.take_answers(record, responses))
+        unmask = self._tasks.permissions.unmask
+        return await self._acknowledged(
+            call, lambda record: rules.take_answers(record, unmask(call, record, responses))
+        )
 
     async def _cancel_softly(self, call: Call) -> t.Result:
         return await self._acknowledged(call, rules.cancel)

@@ -16,6 +16,7 @@ from toolwire.content import ToolResult
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.json_numbers import check_numbers
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.tasks.bells import process_topic
@@ -303,10 +304,10 @@ def _checked_result(value: Any) -> t.CallToolResult:
     """Return a value of the program as a result; raise `ServerError` for what is not JSON."""
     try:
         if isinstance(value, ToolResult):
-            rules.check_numbers("result", value.structured)
-            rules.check_numbers("result", value.meta)
+            check_numbers("result", value.structured)
+            check_numbers("result", value.meta)
         else:
-            rules.check_numbers("result", value)
+            check_numbers("result", value)
         result = (value if isinstance(value, ToolResult) else ToolResult(value)).to_wire()
         encode_readable(result)
     except (TypeError, ValueError, RecursionError) as error:

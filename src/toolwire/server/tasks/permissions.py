@@ -8,25 +8,32 @@ the fleet may have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
-from toolwire.protocol.errors import BAD_JSON, InsufficientScope, ProtocolError
-from toolwire.protocol.tasks import Record
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import BAD_JSON, InsufficientScope, ProtocolError, ServerError
+from toolwire.protocol.tasks import Question, Record
 from toolwire.server.access import Access, Permission
 from toolwire.server.call import Call
+from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import Catalog, Found, Way
 from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
 from toolwire.server.judgements import Identity, Judgement
 from toolwire.server.lowlevel import LowLevel
 from toolwire.util.expiring import Expiring
+
+if TYPE_CHECKING:
+    from toolwire.server.policy.enforcement import Enforcer
+    from toolwire.server.policy.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -70,6 +77,8 @@ class JudgingParts(Protocol):
     catalog: Catalog
     failures: Failures
     lowlevel: LowLevel
+
+    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
 
 
 class TaskPermissions:
@@ -159,9 +168,40 @@ class TaskPermissions:
         """Return the tool of a task as its caller sees it now; None for one that is not known any more."""
         return self._kernel.access.find_tool(call.principal, call.outlet.is_local, task.tool, task.judgement)
 
+    def mask(self, call: Call, record: Record) -> Record:
+        """Mask what a caller reads of a task by the policies of now. Those of then were applied when it was written."""
+        enforcer, _ = self._kernel.enforce_late(None)
+        if enforcer is None or record.longest:
+            return record  # No policy applies to a task of the host's own.
+        task = task_of(record)
+        found = self.find_tool(call, task) if task.tool else None
+        target = CallTarget("tools/call", task.tool, t.CallToolRequestParams(name=task.tool), found)
+        return enforcer.mask_record(call, target, record, task.judgement)
+
+    def unmask(self, call: Call, record: Record, answers: Mapping[str, Raw]) -> Mapping[str, Raw]:
+        """Return answers to the questions as `mask` shows them, as answers to the questions of the record."""
+        shown = self.mask(call, record)
+        if shown is record:
+            return answers
+        asked = [name for name in answers if name in record.questions]
+        return {name: _unmasked(record.questions[name], shown.questions[name], answers[name]) for name in asked}
+
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
         """Return whether the client that made a task may still hear of it."""
         task = task_of(record)
         # What a list handler names is not known here. The call was made under its list.
         listed = frozenset((task.tool,)) if self.needs_list else frozenset[str]()
         return self.judge(principal, is_local, task, listed) == "usable"
+
+
+def _unmasked(question: Question, shown: Question, answer: Raw) -> Raw:
+    """Return an answer with the choices as they were before a mask; as it is where they cannot be told apart."""
+    # Imported here because few questions are masked later.
+    from toolwire.server.context.forms import unmask_answer
+
+    with suppress(*BAD_JSON, KeyError, TypeError, AttributeError, ServerError):
+        forms = [msgspec.json.decode(each.params or b"")["requestedSchema"] for each in (question, shown)]
+        said = msgspec.json.decode(answer)
+        said["content"] = unmask_answer(*forms)(said["content"])
+        return Raw(msgspec.json.encode(said))
+    return answer

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.server.limits import Limits
-from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.tasks.task_records import Records
 from toolwire.wire.shares import Caller
+from toolwire.wire.storage_budget import StorageBudget
 
 # How long an owner who has too many is refused before their tasks are counted again.
 _REFUSED_SECONDS: Final = 1.0

@@ -28,6 +28,7 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
 from toolwire.server.input_requests import NoReplay, Replay
 from toolwire.server.limits import Limits
+from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.owners import counted_caller
 from toolwire.server.tasks.task_questions import TaskAsking
 from toolwire.server.tasks.task_records import id_in
@@ -48,7 +49,9 @@ class Keeper(Protocol):
 
     kept: Shares
     """The bytes of records in the store, by caller."""
-    limits: Limits
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def is_ending(self) -> bool:
@@ -69,6 +72,9 @@ class Keeper(Protocol):
     def answer_time(self, ttl_ms: int) -> float: ...
 
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool: ...
+
+    def mask(self, call: Call, record: Record) -> Record:
+        """Mask what a caller reads of a task by the policies of now."""
 
     def over(self, run: Run) -> None:
         """Forget a run, and give back what it has."""
@@ -113,13 +119,15 @@ class Followed:
         """Return whether the client may be told of a record now."""
         return self._may_tell is None or self._may_tell(record)
 
+    def shown(self, record: Record) -> Record:
+        """Return a record as the client may see it now."""
+        return record  # No policy applies to a task of the host's own.
+
     def announce(self, record: Record) -> None:
         """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
-        if not supports(self.revision, "core_tasks"):
-            return
-        task = rules.core_task(record, t.TaskStatusNotificationParams, time.time())
-        if task.status != self.announced and self.may_tell(record):
-            self.announced = task.status
+        if supports(self.revision, "core_tasks") and record.status != self.announced and self.may_tell(record):
+            self.announced = record.status
+            task = rules.core_task(self.shown(record), t.TaskStatusNotificationParams, time.time())
             self.notify("notifications/tasks/status", task)
 
     def notify(self, method: str, params: t.Wire) -> bool:
@@ -219,6 +227,9 @@ class Run(Followed):
     def may_tell(self, record: Record) -> bool:
         return self._keeper.may_tell(self.call.principal, self.call.outlet.is_local, record)
 
+    def shown(self, record: Record) -> Record:
+        return self._keeper.mask(self.call, record)
+
     @property
     def is_task(self) -> bool:
         return self.created is not None
@@ -259,7 +270,7 @@ class Run(Followed):
     @property
     def asking(self) -> TaskAsking | None:
         """The way in which the handler asks; None where its questions are still those of the call."""
-        if self.tool.detaches and not self.is_task:
+        if (self.tool.detaches or resumes_rounds(self.call)) and not self.is_task:
             return None
         if self._asking is None:
             self._asking = TaskAsking(self)
@@ -315,11 +326,13 @@ class Run(Followed):
         super().opened(record, data)
         self.data = data
         self.announced, self.attempt = record.status, record.attempt
+        if record.steps and (asking := self.asking) is not None:
+            asking.steps = dict(record.steps)
 
     def _take_over(self) -> None:
         before, self.call.asking = self.call.asking, None  # From here on questions are those of the task.
         if type(before) is Replay and (asking := self.asking) is not None:
-            asking.steps = before.rounds.steps
+            asking.continue_rounds(before.rounds)
         deadline = self.call.deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
             # The limit for all calls is not meant for tasks, which have their own; that of a tool or a policy is.

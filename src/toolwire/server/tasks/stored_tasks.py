@@ -79,7 +79,7 @@ class _StoredAccess:
     def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
         self.stores = stores
         self.records = Records(short_name(server), stores, longest_pause(limits))
-        self.ends = Ends(_Unsigned(), limits, self.change, self._end_damaged)
+        self.ends = Ends(_Unsigned(), lambda: limits, self.change, self._end_damaged)
         self._longest = longest_pause(limits) + limits.task_ttl_max
         self._ringer = Ringer(stores)
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError
-from toolwire.protocol.rounds import Keys, Kind, digest
+from toolwire.protocol.rounds import Keys, Kind, Rounds, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
@@ -55,6 +55,10 @@ class TaskAsking:
         self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
         self._new: dict[str, Question] = {}
         self._writing: asyncio.Task[None] | None = None
+
+    def continue_rounds(self, rounds: Rounds) -> None:
+        """Take over the steps and the names of questions of the call that became this task."""
+        self.steps, self._keys = rounds.steps, rounds.keys
 
     @property
     def is_waiting(self) -> bool:

@@ -6,6 +6,7 @@ nobody else can use the name, and nothing has to be remembered.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,11 +28,10 @@ from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
-from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks
+from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks, TaskElsewhere
 from toolwire.server.judgements import Judgement
 from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
-from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.subscriptions import Hub
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.following import FILTER
@@ -41,6 +41,7 @@ from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
 from toolwire.stores import Stores
 from toolwire.wire.shares import is_distinct
+from toolwire.wire.storage_budget import StorageBudget
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -107,9 +108,11 @@ class KeptTasks(Protocol):
     """The tasks whose records are here."""
 
     ends: Ends
-    limits: Limits
     permissions: TaskPermissions
     records: Records
+
+    @property
+    def limits(self) -> Limits: ...
 
     async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record: ...
 
@@ -253,6 +256,7 @@ class TasksElsewhere:
         record = await tasks.create_hosted(owner_of(call), ttl, followed, **details)
         created = rules.core_task(record, t.Task, record.created)
         await tasks.write_end(followed.key, tasks.ends.ending(call.revision, outcome, call.request.caller))
+        call.task_elsewhere = TaskElsewhere(created.task_id, partial(_ended, outcome))
         # 2025-11-25 tasks, creation: every task begins as working.
         return t.CreateTaskResult(task=created)
 
@@ -364,6 +368,12 @@ class TasksElsewhere:
                     stream.tell(change)
 
         return tell
+
+
+def _ended(outcome: Any) -> asyncio.Future[Any]:
+    end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    end.set_result(outcome)
+    return end
 
 
 async def _leaving(call: Call, tool: ToolBase, answer: Any) -> Any:

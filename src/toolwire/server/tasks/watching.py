@@ -65,6 +65,9 @@ class Watched(Repaired, Protocol):
     def kinds(self) -> Sequence[str]: ...
 
     @property
+    def limits(self) -> Limits: ...
+
+    @property
     def takes(self) -> tuple[int, bool]:
         """Return how often this process began to take tasks, and whether it does so now."""
 
@@ -80,14 +83,12 @@ class Watcher:
         stores: Stores,
         lease: Lease,
         letters: DeadLetters,
-        limits: Limits,
         counts: TaskCounts,
     ) -> None:
         self._tasks = tasks
         self._stores = stores
         self._lease = lease
         self._letters = letters
-        self.limits: Limits = limits
         self._counts = counts
         self._sightings = Sightings(lease.seconds)
         self._looks = 0
@@ -212,7 +213,7 @@ class Watcher:
             record = decode_record(task.key, task.value)
             attempt, call = record.attempt, record.call
             # The limit of the process that accepted it: another server may share the store.
-            attempts = (0 if call is UNSET else call.attempts) or self.limits.task_attempts
+            attempts = (0 if call is UNSET else call.attempts) or self._tasks.limits.task_attempts
             loss = rules.lose_lease(record, attempts, counts=not is_own)
             if loss == "dead" and call is not UNSET:
                 # First the letter and then the end, so that a process that ends in between loses neither.
@@ -249,12 +250,12 @@ class Watcher:
         """End a task whose record cannot be read, so that it cannot be run."""
         orphan_of = "" if holder else task.process
         with suppress(LeaseLost, NoRoom):
-            await self._tasks.end_damaged(task.key, self.limits.task_ttl, holder=holder, orphan_of=orphan_of)
+            await self._tasks.end_damaged(task.key, self._tasks.limits.task_ttl, holder=holder, orphan_of=orphan_of)
 
     # --- tasks that nobody takes ---
 
     async def _give_up_waiting(self) -> None:
-        own = self.limits.task_wait
+        own = self._tasks.limits.task_wait
         waiting = await self._stores.queue.waiting(own, AT_ONCE)
         kinds = set(self._tasks.kinds()) if waiting else set()
         late = {own: {task.key for task in waiting}}

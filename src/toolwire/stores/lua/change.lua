@@ -28,7 +28,7 @@ if present and (not has_expected or present ~= expected) then return {'other', p
 if wanted == 'held' and not has_lease(owner) then return {'lost'} end
 if wanted == 'ready' and most_ready and not (place and place.number) then
     if redis.call('ZCARD', ages) >= most_ready then clean(now) end
-    if redis.call('ZCARD', ages) >= most_ready then return {'crowded'} end
+    if redis.call('ZCARD', ages) >= most_ready then return {'crowded', unpack(doubts)} end
 end
 
 if not store(name, value, present, now, ttl, tonumber(ARGV[14]), tonumber(ARGV[15])) then

@@ -9,4 +9,4 @@ local oldest = redis.call('ZRANGE', ages, 0, 0, 'WITHSCORES')[2]
 local waited = oldest and math.max(now - tonumber(oldest), 0) or 0
 local found = {delayed, orphans, string.format('%.17g', waited), redis.call('ZCARD', leases)}
 for index, each in ipairs(redis.call('HGETALL', counts)) do found[4 + index] = each end
-return found
+return {found, doubts}

@@ -23,4 +23,7 @@ local is_whole = redis.call('HLEN', places) == ready + holding
     and (owners == 0 or redis.call('HLEN', turns) > owners)
     and counted.r == ready and counted.h == holding
     and redis.call('ZCARD', prefix .. ':kv-names') == redis.call('HLEN', prefix .. ':kv-sizes')
+    and are_named()
+    -- An index that was lost as a whole looks whole, but for the mark that RECOUNT leaves.
+    and (redis.call('HEXISTS', counts, '!') == 1 or redis.call('ZCARD', prefix .. ':kv-names') == 0)
 return is_whole and 0 or 1

@@ -7,11 +7,11 @@ while #found <= limit do
     if #page == 0 then break end
     after = page[#page]
     for _, name in ipairs(page) do
-        if not is_alive(name, now) then
+        if is_alive(name, now) == false then
             unplace(name)
         elseif is_held(process, name) then
             found[#found + 1] = name
         end
     end
 end
-return found
+return {found, doubts}

@@ -6,8 +6,9 @@ for index = 2, #ARGV do
     if redis.call('EXISTS', value_of(name)) == 0 then
         forget(name)
         unplace(name, place)
-    elseif redis.call('HEXISTS', sizes, name) == 0 then
-        redis.call('HSET', sizes, name, #name + #redis.call('GET', value_of(name)))
+    else
+        redis.call('HSETNX', sizes, name, #name + #redis.call('GET', value_of(name)))
+        redis.call('ZADD', names, 0, name)
     end
     if place and redis.call('EXISTS', value_of(name)) == 1 then
         if place.process then

@@ -1,4 +1,7 @@
-local names, sizes = prefix .. ':kv-names', prefix .. ':kv-sizes'
-if redis.call('ZCARD', names) >= redis.call('HLEN', sizes) then return end
+if are_named() then return end
+local names = prefix .. ':kv-names'
 redis.call('ZREM', names, '')
-for _, name in ipairs(fields(sizes)) do redis.call('ZADD', names, 0, name) end
+for _, hash in ipairs({prefix .. ':kv-sizes', places}) do
+    for _, name in ipairs(fields(hash)) do redis.call('ZADD', names, 0, name) end
+end
+for _, name in ipairs(redis.call('ZRANGE', prefix .. ':kv-deadlines', 0, -1)) do redis.call('ZADD', names, 0, name) end

@@ -11,7 +11,7 @@ for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
         end
         after = page[#page]
         for _, name in ipairs(page) do
-            if not is_alive(name, now) then
+            if is_alive(name, now) == false then
                 unplace(name)
             elseif is_held(process, name) then
                 found[#found + 1] = name
@@ -20,4 +20,4 @@ for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
         end
     end
 end
-return found
+return {found, doubts}

@@ -1,5 +1,6 @@
-if redis.call('HLEN', places) > MOST_PLACES or redis.call('ZCARD', ages) > MOST_AGES then return end
 insist()
+redis.call('HSET', counts, '!', 1)
+if redis.call('HLEN', places) > MOST_PLACES or redis.call('ZCARD', ages) > MOST_AGES then return end
 for _, member in ipairs(redis.call('ZRANGE', held, 0, -1)) do
     local size = tonumber(string.sub(member, 1, 8), 16)
     is_held(string.sub(member, 9, 8 + size), string.sub(member, 9 + size))
@@ -28,6 +29,6 @@ for _, name in ipairs(fields(places)) do
     counted[field] = (counted[field] or 0) + 1
 end
 for _, field in ipairs(fields(counts)) do
-    if field ~= '#' then redis.call('HDEL', counts, field) end
+    if field ~= '#' and field ~= '!' then redis.call('HDEL', counts, field) end
 end
 for field, number in pairs(counted) do redis.call('HSET', counts, field, number) end

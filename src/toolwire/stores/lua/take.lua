@@ -54,12 +54,19 @@ while #found < most do
         local line = 'l' .. sized(kind) .. sized(owner)
         local member = first_in(lines, line)
         local name = member and is_ready(lines, member, #line)
+        local alive = false
+        if name then alive = is_alive(name, now) end
         if not member then
             -- A turn of an owner without tasks.
             redis.call('ZREM', lines, turn)
             redis.call('HDEL', turns, 'o' .. sized(kind) .. owner)
             if not first_in(lines, 't' .. sized(kind)) then redis.call('HDEL', turns, 'k' .. kind) end
-        elseif name and is_alive(name, now) then
+        elseif alive == nil then
+            for _, each in ipairs(redis.call('ZRANGEBYLEX', lines, '(' .. member, '(' .. line .. ':', 'LIMIT', 0, 100)) do
+                is_alive(string.sub(each, #line + 17), now)
+            end
+            break
+        elseif alive then
             redis.call('ZREM', lines, turn)
             turn_of[kind] = take_turn(kind, owner)
             local deadline = redis.call('ZSCORE', ends, name)
@@ -75,4 +82,4 @@ while #found < most do
         turn_of[kind] = nil
     end
 end
-return found
+return {found, doubts}

@@ -6,11 +6,11 @@ while #found < limit do
     if #page == 0 then break end
     for _, member in ipairs(page) do
         local name = is_ready(ages, member, 0)
-        if name and is_alive(name, now) then
+        if name and is_alive(name, now) ~= false then
             found[#found + 1] = name
         elseif name then
             unplace(name)
         end
     end
 end
-return found
+return {found, doubts}

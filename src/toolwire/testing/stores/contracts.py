@@ -167,6 +167,23 @@ class KVContract:
             await kv.put("c", b"1", ttl=ttl)
             assert await kv.get("c") is None
 
+    async def test_numbers_of_other_kinds_are_refused(self, make_stores: MakeStores) -> None:
+        kv = make_stores().kv
+        await kv.put("a", b"1")
+        no_whole_numbers: list[Any] = [1.5, 1.0, True, "1", float("nan"), float("inf")]
+        for wrong in no_whole_numbers:
+            for refused in (kv.add("a", wrong), kv.add("b", wrong), kv.keys("", limit=wrong)):
+                with pytest.raises(ValueError):
+                    await refused
+        no_seconds: list[Any] = [10**400, -(10**400), "5", True, b"1"]
+        for wrong in no_seconds:
+            for refused in (kv.put("a", b"2", ttl=wrong), kv.add("a", 1, ttl=wrong), kv.expire("a", wrong)):
+                with pytest.raises(ValueError):
+                    await refused
+        assert (await kv.get("a"), await kv.get("b")) == (b"1", None)
+        assert await kv.keys("", limit=10**20) == ["a"]
+        assert await kv.keys("", limit=-(10**20)) == []
+
     async def test_empty_key_is_listed_first(self, make_stores: MakeStores) -> None:
         kv = make_stores().kv
         for key in ("b", "", "\0", "a"):

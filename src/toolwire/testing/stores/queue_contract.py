@@ -410,6 +410,38 @@ class QueueContract:
         assert await queue.held("p") == (4, ["b", "d", "e", "ü"]), "also without a lease"
         assert await queue.held("q") == (1, ["z"])
 
+    async def test_numbers_of_other_kinds_are_refused(self, make_stores: MakeStores) -> None:
+        queue = make_stores().queue
+        await queue.renew("p", 10)
+        record = await create(queue, "a", Ready("x", "1"))
+        no_seconds: list[Any] = [float("nan"), 10**400, "5", True]
+        for wrong in no_seconds:
+            for refused in (
+                queue.renew("p", wrong),
+                queue.waiting(wrong, 10),
+                queue.change("a", b"b", ttl=wrong, expect=record, place=None),
+                queue.change("a", b"b", ttl=1, expect=record, place=Ready("y", "1", wrong)),
+            ):
+                with pytest.raises(ValueError):
+                    await refused
+            with pytest.raises(ValueError):
+                queue.keep("p", wrong, lambda: None)
+        no_whole_numbers: list[Any] = [1.5, 1.0, True, "1", float("nan")]
+        for wrong in no_whole_numbers:
+            for call in (
+                queue.take("p", ["x"], wrong),
+                queue.held("p", limit=wrong),
+                queue.orphans(wrong),
+                queue.waiting(0, wrong),
+                queue.places("", limit=wrong),
+                queue.change("b", b"b", ttl=1, expect=None, place=Ready("x", "1"), most_ready=wrong),
+            ):
+                with pytest.raises(ValueError):
+                    await call
+        assert await queue.leases() == [("p", 1)]
+        assert await queue.places("", limit=10**20) == [("a", Ready("x", "1"))]
+        assert await taken(queue, "p", "x", 10**20) == "a"
+
     async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue
         for _ in range(2):

@@ -110,13 +110,18 @@ local function make_ready(name, kind, owner, now, delay)
     end
 end
 
+-- Tasks that no index of the KV knows. The record was removed, or those keys were lost: the client declares the
+-- records to MEND, which looks at them, and then asks again.
+local doubts = {}
 -- Whether a task has a record: the scripts of the KV that remove one leave its place to those of the queue.
+-- nil for one in doubt.
 local function is_alive(name, now)
     local deadline = redis.call('ZSCORE', prefix .. ':kv-deadlines', name)
-    if deadline and tonumber(deadline) <= now then return false end
-    local is_known = redis.call('HEXISTS', prefix .. ':kv-sizes', name) == 1
-        or redis.call('ZSCORE', prefix .. ':kv-names', name)
-    return is_known, deadline
+    if deadline then return tonumber(deadline) > now, deadline end
+    if redis.call('HEXISTS', prefix .. ':kv-sizes', name) == 1 then return true end
+    if redis.call('ZSCORE', prefix .. ':kv-names', name) then return true end
+    if #doubts < MOST_DOUBTS then doubts[#doubts + 1] = name end
+    return nil
 end
 -- Whether the member of an index, a number and a name, is the place of a ready task. One that is not is removed.
 local function is_ready(set, member, start)
@@ -137,11 +142,14 @@ local function is_held(process, name)
 end
 -- Let every ready or held task go whose record has expired.
 local function clean(now)
+    local left = 0
     while true do
-        local over = redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, 1000)
+        local over = redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', left, 1000)
         for _, name in ipairs(over) do
             local alive, deadline = is_alive(name, now)
-            if not alive then
+            if alive == nil then
+                left = left + 1
+            elseif not alive then
                 unplace(name)
             elseif deadline then
                 redis.call('ZADD', ends, deadline, name)

@@ -22,8 +22,7 @@ local function store(name, value, present, now, ttl, max_items, max_bytes)
     else
         redis.call('SET', value_of(name), value, 'PX', kept(ttl))
     end
-    if not present then redis.call('ZADD', names, 0, name) end
-    redis.call('HSET', sizes, name, #name + #value)
+    if redis.call('HSET', sizes, name, #name + #value) == 1 then redis.call('ZADD', names, 0, name) end
     if not known then
         redis.call('SET', bytes, whole(total + grown))
     elseif grown ~= 0 then

@@ -18,23 +18,27 @@ START = 60.0
 @contextmanager
 def listening_on(command: Callable[[int], list[str]], cwd: Path | None) -> Iterator[int]:
     """Run a server, and yield its port when it listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     quiet = subprocess.DEVNULL
     # The reference server takes its port from the environment.
     environment = os.environ | {"PORT": str(port)}
     options: dict[str, Any] = {"cwd": cwd, "env": environment, "stdin": quiet, "stdout": quiet, "stderr": quiet}
     with subprocess.Popen(command(port), **options) as process, stopped(process):
         end = time.monotonic() + START
-        while not _listens(port):
+        while not listens(port):
             assert process.poll() is None, f"it ended with {process.returncode}"
             assert time.monotonic() < end, "it did not start"
             time.sleep(0.05)
         yield port
 
 
-def _listens(port: int) -> bool:
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

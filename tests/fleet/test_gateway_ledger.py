@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cases import cases
-from tests.fleet.gateway_scene import Asked, judge
+from tests.fleet.gateway_ledger import Asked, judge
 from tests.fleet.ledger import LEGACY, MODERN, Ledger, Listener, Loss, Note
 
 KILLED = Ledger(losses=[Loss("replica-1", 5.0, 0.1)])
