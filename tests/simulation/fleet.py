@@ -175,6 +175,8 @@ class Fleet:
         """The version of replicas that start now. Each has another list of tools."""
         self.lists_told = False
         """Whether the last replica of an older version has left in order, and so has told of its list of tools."""
+        self._old_killed = -math.inf
+        """When a replica of an older version was killed. Clients may have read its list until then."""
         self._generations = 0
 
     def upgrade(self, first: Replica) -> None:
@@ -208,8 +210,13 @@ class Fleet:
             return
         self.replicas.remove(replica)
         replica.accepts = False
-        if replica.version < self.version and not any(each.version < self.version for each in self.replicas):
-            self.lists_told = not replica.process.dead and self.store.served_since(replica.stopped)
+        if replica.version < self.version:
+            if replica.process.dead:
+                self._old_killed = self.world.now
+            if not any(each.version < self.version for each in self.replicas):
+                # A replica announces its lists after it was told to stop. A client may read those of another one later.
+                is_last = not replica.process.dead and replica.stopped > self._old_killed
+                self.lists_told = is_last and self.store.served_since(replica.stopped)
         ledger = self.ledger
         for state in ("starting", "draining"):
             ledger.leave(state, replica)
