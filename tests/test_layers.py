@@ -28,6 +28,7 @@ LAYERS = {
     "auth.errors": 0,
     "auth.flow": 0,
     "auth.principal": 0,
+    "search": 1,
     "stores": 1,
     "adapters": 1,
     "content": 1,
