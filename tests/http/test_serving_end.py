@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPConnection
@@ -21,11 +22,12 @@ import pytest
 from tests.cases import cases
 from tests.http.serving_here import add_endless, make_server, serving
 from tests.http_process import Connection, Served, call, connected, modern, post, started, text_of_call
+from tests.wireclient import MODERN, modern_meta
 
-from toolwire import Server
+from toolwire import Client, Context, Server
 from toolwire.http import serving as http_server
 from toolwire.http import uvicorn_end as http_host
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import OutcomeUnknown, ServerError
 
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
@@ -158,33 +160,85 @@ def test_a_lifespan_that_fails_is_raised_where_it_was_run() -> None:
 # --- the end, in this process ---
 
 
-async def test_the_end_waits_for_calls_and_then_cuts_them_off() -> None:
+STOPPED: dict[str, Any] = {
+    "code": -32603,
+    "message": "The server stopped before it answered; the request may have run",
+    "data": {"mayHaveRun": True},
+}
+
+
+def add_lasting(server: Server) -> None:
+    """Add tools that outlive the drain, each in its own way."""
+    started: asyncio.Event = server.test_started  # type: ignore[attr-defined]
+    loop = asyncio.get_running_loop()
+
+    @server.tool
+    async def stubborn() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)
+        return "too late"
+
+    @server.tool
+    def blocking() -> str:
+        loop.call_soon_threadsafe(started.set)
+        time.sleep(0.5)
+        return "too late"
+
+    @server.tool
+    async def reporting(ctx: Context) -> None:
+        await ctx.progress(1, 2)
+        started.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.covers("FLT-44")
+@pytest.mark.parametrize("tool", ["endless", "stubborn", "blocking", "reporting"])
+@pytest.mark.parametrize("kind", ["modern", "stateless", "session"])
+async def test_the_end_answers_calls_that_outlive_the_drain(kind: str, tool: str) -> None:
     server = make_server()
     cancelled = add_endless(server)
-    async with serving(server) as port:
+    add_lasting(server)
+    params = {"name": tool, "arguments": {}, "_meta": {"progressToken": 7}}
+    message = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}
+    async with serving(server, stateless=kind == "stateless") as port:
         connection = await _opened(port)
-        connection.send(call("endless"))
+        if kind == "modern":
+            params["_meta"] = {**modern_meta(), "progressToken": 7}
+            headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+        else:
+            headers = await open_session(port) if kind == "session" else {"MCP-Protocol-Version": "2025-06-18"}
+        connection.send(post(json.dumps(message).encode(), headers))
         await server.test_started.wait()  # type: ignore[attr-defined]
-    assert cancelled.is_set()
-    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await connection.answer()
+    assert cancelled.is_set() is (tool == "endless")
+    if tool == "reporting":
+        status, _ = await connection.head()
+        answer = [event async for event in connection.events()][-1]
+    else:
+        status, _, body = await connection.answer()
+        answer = json.loads(body)
+    # A proxy may repeat a request after 503, and this one may have run.
+    assert (status, answer["id"], answer["error"]) == (200, 9, STOPPED)
+    assert await connection.rest() == b""
     connection.writer.close()
 
 
-async def test_the_end_answers_the_calls_of_sessions_before_it_cuts_them_off() -> None:
+async def test_the_end_answers_a_whole_batch_that_outlives_the_drain() -> None:
     server = make_server()
-    cancelled = add_endless(server)
-    async with serving(server) as port:
+    add_endless(server)
+    batch = [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "endless", "arguments": {}}},
+        {"jsonrpc": "2.0", "id": 2, "method": "missing"},
+    ]
+    async with serving(server, stateless=True) as port:
         connection = await _opened(port)
-        session = await open_session(port)
-        request = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "endless", "arguments": {}}}
-        connection.send(post(json.dumps(request).encode(), session))
+        connection.send(post(json.dumps(batch).encode(), {"MCP-Protocol-Version": "2025-03-26"}))
         await server.test_started.wait()  # type: ignore[attr-defined]
-    assert cancelled.is_set()
     status, _, body = await connection.answer()
-    answer = json.loads(body)
-    assert (status, answer["id"], answer["error"]["code"]) == (200, 9, -32603)
-    assert await connection.rest() == b""
+    answers = {each["id"]: each["error"] for each in json.loads(body)}
+    assert (status, answers[1], answers[2]["code"]) == (200, STOPPED, -32601)
     connection.writer.close()
 
 
@@ -437,6 +491,33 @@ async def test_under_uvicorn_calls_are_finished(tmp_path: Path) -> None:
         await asyncio.to_thread((tmp_path / "fifo").write_text, "finished")
         status, _, body = await connection.answer()
         assert (status, json.loads(body)["result"]["content"][0]["text"]) == (200, "finished")
+
+
+@pytest.mark.covers("FLT-44")
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_call_that_outlives_the_drain_may_have_run_for_a_client(revision: str) -> None:
+    server = make_server()
+    add_endless(server)
+    async with serving(server) as port:
+        client = Client(f"http://127.0.0.1:{port}/mcp", revision=revision)
+        await client.__aenter__()
+        calling = asyncio.create_task(client.call_tool("endless"))
+        await server.test_started.wait()  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknown, match=STOPPED["message"]):
+        await calling
+    await client.close()
+
+
+@ready_for_signals
+async def test_under_uvicorn_calls_that_outlive_its_timeout_are_answered(tmp_path: Path) -> None:
+    options = ("--timeout-graceful-shutdown", "1")
+    async with under_uvicorn(tmp_path, *options) as served, connected(served.port) as connection:
+        connection.send(call("endless"))
+        while "started" not in await served.line():
+            pass
+        served.signal(signal.SIGTERM)
+        status, _, body = await connection.answer()
+        assert (status, json.loads(body)["error"]) == (200, STOPPED)
 
 
 async def test_no_signal_handler_is_touched_and_no_other_host_is_watched() -> None:

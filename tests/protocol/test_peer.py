@@ -14,7 +14,7 @@ from msgspec import UNSET
 from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, Pair, meta, modern, opened
 
-from toolwire.protocol.errors import InvalidResponse, ProtocolError
+from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Answer, Cancel, Garbage, Notice, Send
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
@@ -92,6 +92,20 @@ def test_a_result_that_is_no_json_leaves_the_request_open_for_a_refusal() -> Non
     with pytest.raises(TypeError):
         pair.server.respond(1, {"a": object()})
     assert pair.server.refuse(1, ProtocolError(-32603, "Internal error")) is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "is_unknown"), [({"mayHaveRun": True}, True), ({"mayHaveRun": "yes"}, False), ([], False), (None, False)]
+)
+def test_error_of_a_server_that_stopped_has_an_unknown_outcome(data: Any, is_unknown: bool) -> None:
+    pair = opened(MODERN)
+    call(pair, "q")
+    frame = pair.server.refuse("q", ProtocolError(-32603, "stopped", data))
+    assert frame is not None
+    (answer,) = pair.to_client(frame)
+    assert isinstance(answer, Answer)
+    # Such a request is repeated by the rules for lost connections.
+    assert type(answer.error) is (OutcomeUnknown if is_unknown else ProtocolError)
 
 
 def test_a_result_over_the_limit_is_an_error_instead() -> None:

@@ -47,7 +47,7 @@ from toolwire.protocol.jsonrpc import encode_answer, encode_error
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
-from toolwire.wire.answer import encode_failure
+from toolwire.wire.answer import encode_failure, encode_stopped
 from toolwire.wire.session import notify_without_session
 from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
 from toolwire.wire.threads import call_on
@@ -281,7 +281,11 @@ class HttpApp:
             outlet.break_off()
 
     def give_up(self) -> None:
-        """Answer the calls of legacy sessions that still run with an error: their clients can ask for it elsewhere."""
+        """Answer the calls that still run with an error, and cancel them."""
+        if self._waiting is not None:
+            self._waiting.give_up()
+        if self._stateless is not None:
+            self._stateless.give_up()
         if self.sessions is not None:
             self.sessions.calls.give_up()
 
@@ -592,8 +596,9 @@ class HttpApp:
                     self._exchanges.check(caller)
                     self.unsent.check(caller)
                 waiting = self._waiting_streams if listens else self._waiting
+                revision, unsent = verdict.revision, self.unsent
                 outlet = ExchangeOutlet(
-                    receive, send, verdict.revision, extra, direct, only_stream, waiting, caller, self.unsent
+                    receive, send, revision, extra, direct, only_stream, waiting, caller, unsent, verdict.id
                 )
                 await (self._listen if listens else self._exchange)(settings, verdict, outlet)
             elif isinstance(verdict, Rejection):
@@ -663,7 +668,9 @@ class HttpApp:
             if failure is None:
                 if await outlet.was_left():
                     return
-                raise
+                if not self._draining:
+                    raise
+                failure = encode_stopped(incoming.id)  # The host that stops has cancelled its requests.
             body = failure
             if isinstance(raised, ProtocolError):
                 status = status_of(raised.code, handled=True)

@@ -19,6 +19,7 @@ from toolwire.protocol.jsonrpc import RequestId, encode_notification
 from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.shaping import shape
 from toolwire.util.out_queue import OutQueue
+from toolwire.wire.answer import encode_stopped
 from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 from toolwire.wire.shares import Caller, Shares
 
@@ -61,12 +62,13 @@ class WaitingExchanges:
     are counted for their callers, and their silence is timed. When the shares become scarce, that happens at once.
     """
 
-    __slots__ = ("_loop", "_since", "fresh", "is_looking", "shares", "silences")
+    __slots__ = ("_loop", "_since", "fresh", "is_looking", "lasting", "shares", "silences")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shares: Shares) -> None:
         self._loop = loop
         self._since = 0.0
         self.fresh: set[ExchangeOutlet] = set()
+        self.lasting: set[ExchangeOutlet] = set()
         self.is_looking: bool = False
         """Whether a look at `fresh` is planned."""
         self.shares: Shares = shares
@@ -90,6 +92,12 @@ class WaitingExchanges:
         for outlet in fresh:
             outlet.keeps_waiting(self._since)
 
+    def give_up(self) -> None:
+        """Answer all exchanges that wait with an error: the process ends."""
+        for outlet in (*self.fresh, *self.lasting):
+            if outlet.identifier is not None:
+                outlet.give_up(encode_stopped(outlet.identifier))
+
 
 class ExchangeOutlet:
     """The `Outlet` of an HTTP request. It sends nothing before there is a notification or an answer."""
@@ -109,6 +117,8 @@ class ExchangeOutlet:
     _silence: Timeouts | None = None
     _is_assigned: bool = False
     _is_broken_off: bool = False
+    _is_given_up: bool = False
+    _last_words: asyncio.Task[None] | None = None
     _answered: asyncio.Future[None] | None = None
     is_unsettled: bool = False
     """Whether `settle` has something to do."""
@@ -124,6 +134,7 @@ class ExchangeOutlet:
         waiting: WaitingExchanges | None = None,
         caller: Caller = None,
         unsent: UnsentAnswers | None = None,
+        identifier: RequestId | None = None,
     ) -> None:
         """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `waiting` counts the
         exchange for its caller when its handler waits for the first time. A handler that never waits is not counted,
@@ -138,6 +149,7 @@ class ExchangeOutlet:
         self._direct = direct
         self._revision = revision
         self._headers = headers
+        self.identifier: RequestId | None = identifier
 
     # --- what a handler uses ---
 
@@ -159,7 +171,7 @@ class ExchangeOutlet:
     @property
     def begun(self) -> bool:
         """Return whether a stream was begun, so that the status is sent already."""
-        return self._pump is not None
+        return self._pump is not None or self._is_given_up
 
     async def drain(self) -> None:
         if self._queue is not None and self._open:
@@ -207,6 +219,7 @@ class ExchangeOutlet:
         assert self._waiting is not None
         self._waiting.shares.assign_to(self._caller)
         self._is_assigned = True
+        self._waiting.lasting.add(self)
         if self._open:
             if self._direct is not None:
                 self._direct.watch()
@@ -226,6 +239,7 @@ class ExchangeOutlet:
         if self._is_assigned:
             assert waiting is not None
             waiting.shares.give_back(self._caller)
+            waiting.lasting.discard(self)
             self._is_assigned = False
         elif waiting is not None and self in waiting.fresh:
             waiting.fresh.discard(self)
@@ -246,17 +260,34 @@ class ExchangeOutlet:
     def _lost(self) -> None:
         # HTTP-11: a client that closes the stream cancels its request.
         if self._open:
-            self.disconnected = True
-            self._open = False
-            task = self._task if self._direct is None else self._direct.task
-            if task is not None:
-                task.cancel()
+            self._lose_handler()
+
+    def _lose_handler(self) -> None:
+        """Cancel the handler, whose answer can no longer be sent."""
+        self.disconnected = True
+        self._open = False
+        task = self._task if self._direct is None else self._direct.task
+        if task is not None:
+            task.cancel()
 
     def break_off(self) -> None:
         """End the stream without an answer, as a connection that breaks does: its client may ask again."""
         if self._open:
             self._is_broken_off = True
             self._lost()
+
+    def give_up(self, body: bytes) -> None:
+        """Answer at once with an error, and cancel the handler. Its own answer is dropped.
+
+        The status is 200, as for the errors of handlers: a proxy may repeat a request after 503, and this one may have
+        run.
+        """
+        if not self._open:
+            return
+        self._is_given_up = self.is_unsettled = True
+        if not self.answer(200, body):
+            self._last_words = asyncio.get_running_loop().create_task(self._finish(200, body))
+        self._lose_handler()
 
     def _start_pump(self) -> None:
         if self._pump is None:
@@ -321,6 +352,12 @@ class ExchangeOutlet:
 
     async def finish(self, status: int, body: bytes) -> None:
         """Send the answer: as the last event of a stream that was begun, otherwise as one JSON object."""
+        if self._is_given_up:
+            await self.abandon()  # The handler did not heed its cancellation.
+        else:
+            await self._finish(status, body)
+
+    async def _finish(self, status: int, body: bytes) -> None:
         if self._only_stream and status == 200:
             self._start_pump()
         self._open = False
@@ -339,7 +376,9 @@ class ExchangeOutlet:
         """Send nothing more, because the client has disconnected or gets another answer."""
         self._open = False
         self._stop_watching()
-        if self._pump is not None:
+        if self._last_words is not None:
+            await asyncio.wait({self._last_words})
+        elif self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
 

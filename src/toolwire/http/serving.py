@@ -41,7 +41,7 @@ class DrainableApplication(Protocol):
         """Report that it is not ready, and end the streams that have no end of their own."""
 
     def give_up(self) -> None:
-        """Answer the calls that still run with an error, where a client may come back for its answer."""
+        """Answer the calls that still run with an error, and cancel them."""
 
 
 def check_installed() -> None:

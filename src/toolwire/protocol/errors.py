@@ -79,6 +79,20 @@ def find_data_member(error: ProtocolError, name: str, type_: type[T]) -> T | Non
     return value if isinstance(value, type_) else None
 
 
+#: The member of an error's data that says: the server does not know the outcome of the request.
+_MAY_HAVE_RUN: Final = "mayHaveRun"
+
+
+def outcome_unknown(message: str) -> ProtocolError:
+    """Return the error of a server that does not know whether a request was carried out."""
+    return ProtocolError(INTERNAL_ERROR, message, {_MAY_HAVE_RUN: True})
+
+
+def judge_outcome(error: ProtocolError) -> ToolwireError:
+    """Return an error as a client raises it: `OutcomeUnknown` if the server does not know the outcome."""
+    return OutcomeUnknown(error.message) if find_data_member(error, _MAY_HAVE_RUN, bool) else error
+
+
 class ResourceNotFound(ProtocolError):
     """There is no resource of a URI: raise it in the handler of a resource, catch it in a client.
 

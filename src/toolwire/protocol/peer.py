@@ -20,6 +20,7 @@ from toolwire.protocol.errors import (
     ProtocolError,
     ToolwireError,
     counted,
+    judge_outcome,
 )
 from toolwire.protocol.jsonrpc import (
     EXPECT_REQUESTS,
@@ -234,7 +235,7 @@ class Peer:
         return None if waiter is None else Answer(waiter, None, error)
 
     def _error(self, response: ErrorResponse) -> Event | None:
-        error = response.error.to_exception()
+        error = judge_outcome(response.error.to_exception())
         if response.id is not None:
             return self._failed(response.id, error)
         if len(self.outgoing) == 1:

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
-from toolwire.protocol.jsonrpc import encode_error, shorten_error
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, outcome_unknown
+from toolwire.protocol.jsonrpc import RequestId, encode_error, shorten_error
 from toolwire.protocol.lifecycle import Incoming
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
+
+
+#: The error for a request that outlives the drain. Its handler is cancelled at an unknown point.
+_STOPPED: Final = "The server stopped before it answered; the request may have run"
+
+
+def encode_stopped(identifier: RequestId) -> bytes:
+    """Encode the answer to a request whose server stops before the handler is done."""
+    error = outcome_unknown(_STOPPED)
+    return encode_error(identifier, error.code, error.message, error.data)
 
 
 def encode_failure(

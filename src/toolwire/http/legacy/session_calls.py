@@ -16,23 +16,20 @@ from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http.responses import HttpRefusal
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, Timeout, Unreachable, counted
+from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError, Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
     Response,
     encode_answer,
-    encode_error,
     encode_notification,
     encode_request,
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
 from toolwire.protocol.shaping import shape
-from toolwire.wire.answer import encode_failure
+from toolwire.wire.answer import encode_failure, encode_stopped
 from toolwire.wire.session import Handler, Pending
-
-_STOPPED: Final = "The server stopped before it answered; the request may have run"
 
 
 class Remember(Protocol):
@@ -304,7 +301,7 @@ class SessionCalls:
         """Cancel the running calls, because the process ends, and answer each with an error: its client waits."""
         for calls in tuple(self._running.values()):
             for identifier, call in tuple(calls.items()):
-                self._cancel(call, encode_error(identifier, INTERNAL_ERROR, _STOPPED))
+                self._cancel(call, encode_stopped(identifier))
 
     # --- asking ---
 

@@ -28,7 +28,7 @@ from toolwire.protocol.jsonrpc import (
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.peer import extension_notice
 from toolwire.protocol.revisions import LEGACY
-from toolwire.wire.answer import encode_failure
+from toolwire.wire.answer import encode_failure, encode_stopped
 from toolwire.wire.session import Handler, notify_without_session
 from toolwire.wire.shares import Caller
 
@@ -50,6 +50,14 @@ class Stateless:
         self._handler = handler
         self._admit = admit
         self._application = application
+        # The calls that run, with the answers that their batch has already; None for a call that is alone.
+        self._running: dict[ExchangeOutlet, tuple[list[Incoming], list[bytes] | None]] = {}
+
+    def give_up(self) -> None:
+        """Answer all calls that still run with an error: the process ends."""
+        for outlet, (calls, ready) in tuple(self._running.items()):
+            errors = [encode_stopped(call.id) for call in calls]
+            outlet.give_up(errors[0] if ready is None else encode_batch([*ready, *errors]))
 
     async def post(
         self,
@@ -78,9 +86,12 @@ class Stateless:
         if calls:
             await self._admit(calls)
             outlet = ExchangeOutlet(receive, send, revision, extra)
+            answered = ready if isinstance(message, Batch) else None
+            self._running[outlet] = calls, answered
             try:
-                await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
+                await self._exchange(calls, answered, outlet)
             finally:
+                del self._running[outlet]
                 outlet.settle()
         elif ready:
             answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
