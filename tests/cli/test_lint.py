@@ -12,6 +12,7 @@ from tests.cases import cases
 from tests.cli.command import Command
 
 from toolwire import Server, Tool
+from toolwire.agents.vendors import GEMINI_LEGACY as LEGACY
 from toolwire.cli import lint_vendors
 from toolwire.cli.lint import findings
 from toolwire.cli.lint_rules import tool_tokens
@@ -233,7 +234,7 @@ def test_what_is_refused_at_the_top(schema: dict[str, Any], rule: str, vendors: 
     [
         ({"oneOf": [{"type": "string"}]}, "vendor-keyword", {"OpenAI strict mode", "Gemini"}),
         ({"type": "string", "const": "a"}, "vendor-keyword", {"Gemini"}),
-        ({"$ref": "#/$defs/Row"}, "vendor-keyword", {"Gemini"}),
+        ({"$ref": "#/$defs/Row"}, "vendor-keyword", {LEGACY}),
         ({"type": ["string", "null"]}, "vendor-type-list", {"Gemini"}),
         ({"type": "array"}, "vendor-items", {"OpenAI", "Gemini"}),
         ({"type": "array", "prefixItems": [{"type": "string"}]}, "vendor-keyword", {"OpenAI", "Gemini"}),
@@ -245,7 +246,8 @@ def test_what_is_refused_at_the_top(schema: dict[str, Any], rule: str, vendors: 
         ({"type": "number", "exclusiveMinimum": 0}, "vendor-keyword", {"Gemini"}),
         ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, "vendor-beside-choice", {"Vertex AI"}),
         ({"type": "object", "properties": {}, "additionalProperties": False}, "vendor-closed", {"google-genai"}),
-        ({"type": "object", "properties": {"a b": {"type": "string"}}}, "vendor-property", {"Anthropic"}),
+        ({"type": "object", "properties": {"a b": {"type": "string"}}}, "vendor-property", {"Anthropic", LEGACY}),
+        ({"type": "object", "properties": {"a-b": {"type": "string"}}}, "vendor-property", {LEGACY}),
         ({"type": "array", "items": {"type": "array"}}, "vendor-items", {"OpenAI", "Gemini"}),
     ],
 )

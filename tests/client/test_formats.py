@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.cases import cases
 
 from toolwire import Client, Server
 from toolwire import Tool as ServerTool
+from toolwire.agents.schema_conversion import sort_keys
 from toolwire.client.formats import by_vendor_name, for_anthropic, for_google, for_openai, for_openai_responses
 from toolwire.gateway import Gateway
 from toolwire.shape import Shape, ToolShape
@@ -29,8 +31,10 @@ FOREIGN = {
     "required": ["kind", "many"],
     "additionalProperties": False,
 }
+# As Gemini gets it, whose interface takes the fewest keywords.
 TAKEN = {
     "type": "object",
+    "additionalProperties": False,
     "properties": {
         "kind": {"type": "string", "enum": ["note"]},
         "pair": {
@@ -38,7 +42,7 @@ TAKEN = {
             "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
             "description": "in this order: string, integer",
         },
-        "size": {"type": "integer", "minimum": 1},
+        "size": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
         "many": {
             "anyOf": [
                 {
@@ -69,7 +73,7 @@ async def test_every_format() -> None:
         "required": ["a"],
     }
     function = {"name": "add", "description": "Add two numbers.", "parameters": schema}
-    assert for_openai(tools) == [{"type": "function", "function": function}]
+    assert for_openai(tools) == [{"type": "function", "function": {**function, "strict": False}}]
     assert for_openai_responses(tools) == [{"type": "function", **function, "strict": False}]
     assert for_anthropic(tools) == [{"name": "add", "description": "Add two numbers.", "input_schema": schema}]
     declared = {"name": "add", "description": "Add two numbers.", "parameters_json_schema": schema}
@@ -78,9 +82,10 @@ async def test_every_format() -> None:
 
 
 def test_schemas_of_other_servers_are_rewritten() -> None:
-    ((tool,), given) = (for_anthropic([Tool("note", FOREIGN)]), FOREIGN.copy())
-    assert tool == {"name": "note", "description": "", "input_schema": TAKEN}
-    assert given == FOREIGN
+    before = deepcopy(FOREIGN)
+    (tool,) = for_google([Tool("note", FOREIGN)])[0]["function_declarations"]
+    assert tool == {"name": "note", "description": "", "parameters_json_schema": TAKEN}
+    assert before == FOREIGN
 
 
 @cases("schema", [{}, {"type": "object"}, {"type": "string"}, {"properties": []}])
@@ -94,11 +99,13 @@ def test_a_schema_always_is_of_an_object(schema: dict[str, Any]) -> None:
 def test_choices_at_the_top_become_one_object(keyword: str, required: list[str]) -> None:
     part = {"properties": {"b": {"type": "string"}}, "required": ["b", "unknown"]}
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], keyword: [part, True]}
+    words = "exactly one" if keyword == "oneOf" else "one"
     (tool,) = for_anthropic([Tool("it", schema)])
     assert tool["input_schema"] == {
         "type": "object",
         "properties": {"b": {"type": "string"}, "a": {"type": "integer"}},
-        "required": sorted(required, reverse=keyword == "allOf"),
+        "required": required,
+        **({} if keyword == "allOf" else {"description": f"give {words} of these sets of arguments: (b, unknown)"}),
     }
 
 
@@ -108,9 +115,12 @@ def test_names_that_vendors_refuse_are_changed_and_found_again() -> None:
     found = by_vendor_name(tools)
     assert sorted(tool.name for tool in found.values()) == sorted(names)
     assert found["notes_add"].name == "notes_add"
-    assert found["notes_add_2"].name == "notes.add"
-    assert found["notes_add_3"].name == "notes/add"
-    assert found["x" * 62 + "_2"].name == "x" * 100
+    assert found["x" * 64].name == "x" * 64
+    changed = {tool.name: name for name, tool in found.items() if name != tool.name}
+    assert changed["notes.add"].startswith("notes_add_")
+    assert changed["notes/add"].startswith("notes_add_")
+    assert changed["x" * 100].startswith("x" * 55 + "_")
+    assert for_google(tools)[0]["function_declarations"][0]["name"] in found
     assert [each["name"] for each in for_anthropic(tools)] == list(found)
     assert all(len(name) <= 64 for name in found)
 
@@ -150,7 +160,7 @@ def test_no_schema_of_a_server_breaks_the_client(schema: dict[str, Any]) -> None
 @cases("label", signatures.SIGNATURES)
 def test_our_own_schemas_stay_as_they_are(label: str) -> None:
     tool = signatures.tool(label).definition("2026-07-28")
-    assert for_anthropic([tool])[0]["input_schema"] == tool.input_schema
+    assert for_anthropic([tool])[0]["input_schema"] == sort_keys(tool.input_schema)
 
 
 @pytest.mark.covers("GW-8.9")

@@ -6,59 +6,36 @@ interface refuse the tool, or the request with all tools in it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from msgspec import UNSET
 
+from toolwire.agents.vendors import (
+    ANTHROPIC,
+    ANTHROPIC_PROPERTY,
+    BESIDE_CHOICE,
+    GEMINI,
+    GEMINI_LEGACY,
+    GEMINI_PROPERTY,
+    GOOGLE_GENAI,
+    OPENAI,
+    PLAIN_NAME,
+    REFUSED_KEYWORDS,
+    STRICT,
+    STRING_FORMATS,
+    VERTEX,
+)
 from toolwire.cli.lint_rules import Level, LintFinding
 from toolwire.protocol import types as t
 from toolwire.schemas import MAX_DEPTH, MAX_SUBSCHEMAS, SchemaError
 from toolwire.schemas import compile as compile_schema
 from toolwire.schemas.walking import direct, listed, mapped
 
-ANTHROPIC: Final = "Anthropic"
-OPENAI: Final = "OpenAI"
-STRICT: Final = "OpenAI strict mode"
-GEMINI: Final = "Gemini"
-VERTEX: Final = "Vertex AI"
-GOOGLE_GENAI: Final = "google-genai"
-
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames")
 _MANY: Final = (*_CHOICES, "prefixItems", "items")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-
-# Gemini's function declarations take the schema object of OpenAPI 3.0; its newer JSON Schema field takes more, and few
-# clients use it.
-_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
-    "oneOf": (STRICT, GEMINI),
-    "allOf": (STRICT, GEMINI),
-    "not": (STRICT, GEMINI),
-    "if": (STRICT, GEMINI),
-    "patternProperties": (STRICT, GEMINI),
-    "dependentSchemas": (STRICT, GEMINI),
-    "dependentRequired": (STRICT, GEMINI),
-    "prefixItems": (OPENAI, GEMINI),
-    "propertyNames": (STRICT, GEMINI),
-    "uniqueItems": (STRICT,),
-    "const": (GEMINI,),
-    "contentEncoding": (GEMINI,),
-    "contentMediaType": (GEMINI,),
-    "exclusiveMinimum": (GEMINI,),
-    "exclusiveMaximum": (GEMINI,),
-    "multipleOf": (GEMINI,),
-    "examples": (GEMINI,),
-    "$ref": (GEMINI,),
-    "$dynamicRef": (STRICT, GEMINI),
-}
-# Formats of strings that OpenAI's strict mode takes. Gemini knows one of them; its clients drop the others.
-_FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-# Keywords that may stand beside `anyOf`: Vertex AI does not count them, or they belong to the whole document.
-_BESIDE_CHOICE: Final = frozenset(("anyOf", "nullable", "title", "$defs", "definitions", "$schema"))
-_PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 # Clients offer a model so many tools at most, those of all servers together. They leave the others out.
 _MOST_TOOLS: Final = {"Cursor": 40, "VS Code": 128}
@@ -86,7 +63,7 @@ def check(tool: t.Tool) -> Iterator[LintFinding]:
 
 
 def _name(tool: t.Tool) -> Iterator[LintFinding]:
-    if not _NAME.fullmatch(tool.name):
+    if not PLAIN_NAME.fullmatch(tool.name):
         message = "the name is not 1 to 64 letters, digits, _ or -"
         yield LintFinding("error", "vendor-name", tool.name, "", message, (ANTHROPIC, OPENAI))
 
@@ -139,6 +116,8 @@ def _place(where: str, name: str) -> str:
 
 def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[LintFinding]:
     def found(level: Level, rule: str, message: str, *vendors: str) -> LintFinding:
+        if GEMINI in vendors:  # It names the older endpoints, too.
+            vendors = tuple(vendor for vendor in vendors if vendor != GEMINI_LEGACY)
         return LintFinding(level, rule, tool.name, where, message, vendors)
 
     if not isinstance(schema, dict):
@@ -147,13 +126,13 @@ def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[LintFinding]:
                 "warning", "vendor-boolean", f"the schema is {str(schema).lower()}, not an object", OPENAI, GEMINI
             )
         return
-    for keyword, vendors in _KEYWORDS.items():
+    for keyword, vendors in REFUSED_KEYWORDS.items():
         # At the top the choices are reported as what they are there.
         if keyword in schema and (where or keyword not in _CHOICES):
             yield found("warning", "vendor-keyword", f"uses {keyword}", *vendors)
     kind = schema.get("type")
-    if "anyOf" in schema and where and not schema.keys() <= _BESIDE_CHOICE:
-        beside = ", ".join(sorted(schema.keys() - _BESIDE_CHOICE))
+    if "anyOf" in schema and where and not schema.keys() <= BESIDE_CHOICE:
+        beside = ", ".join(sorted(schema.keys() - BESIDE_CHOICE))
         yield found("warning", "vendor-beside-choice", f"has {beside} beside anyOf: put it into a choice", VERTEX)
     if isinstance(kind, list):
         yield found("warning", "vendor-type-list", "has a list of types", GEMINI)
@@ -166,8 +145,12 @@ def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[LintFinding]:
     values = schema.get("enum")
     if isinstance(values, list) and not all(isinstance(value, str) for value in values):
         yield found("warning", "vendor-enum", "has choices that are no strings", GEMINI)
-    if kind == "string" and schema.get("format", "date") not in _FORMATS:
+    if kind == "string" and schema.get("format", "date") not in STRING_FORMATS:
         yield found("hint", "vendor-format", f"uses the format {schema['format']}", STRICT, GEMINI)
     for name, _ in mapped(schema, ("properties",)):
-        if not _PROPERTY.fullmatch(name):
-            yield found("error", "vendor-property", f"has a member {name[:80]!r}, which is no plain name", ANTHROPIC)
+        if not ANTHROPIC_PROPERTY.fullmatch(name):
+            text = f"has a member {name[:80]!r}, which is no plain name"
+            yield found("error", "vendor-property", text, ANTHROPIC, GEMINI_LEGACY)
+        elif not GEMINI_PROPERTY.fullmatch(name):
+            text = f"has a member {name[:80]!r}, which is not made of letters, digits and _"
+            yield found("hint", "vendor-property", text, GEMINI_LEGACY)

@@ -20,7 +20,7 @@ from toolwire.schemas.walking import Json, Schema
 from toolwire.util.numbers import is_number
 
 # The formats that both OpenAI's strict mode and Anthropic's take; clients of Gemini keep or drop them without loss.
-_FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 _FORMAT_WORDS: Final = {"decimal": "a decimal number", "path": "a path", "uri": "a URI"}
 _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]")
 
@@ -49,7 +49,7 @@ def _rewritten(schema: Json, *, inside_definition: bool) -> Json:
         return _rewritten(part, inside_definition=inside_definition)
 
     if isinstance(kinds := schema.get("type"), list):
-        return below(_by_kind(schema, kinds))
+        return below(split_types(schema, kinds))
     result: Schema = {}
     notes: list[str] = []
     is_array = kinds == "array"
@@ -74,18 +74,18 @@ def _rewritten(schema: Json, *, inside_definition: bool) -> Json:
                 result[keyword] = below(value)
             case "enum" | "const":
                 pass
-            case _ if (said := _SAID_IN_WORDS.get(keyword)) is not None:
+            case _ if (said := SAID_IN_WORDS.get(keyword)) is not None:
                 notes += said(value, schema, result)
             case _:
                 result.setdefault(keyword, value)
     if is_array:
-        notes += _items(schema, result, below)
+        notes += write_items(schema, result, below)
     if "const" in schema or isinstance(schema.get("enum"), list):
-        result, words = _choices([schema["const"]] if "const" in schema else schema["enum"], result)
+        result, words = write_enum([schema["const"]] if "const" in schema else schema["enum"], result)
         notes += words
     if notes:
-        result["description"] = _described(result.get("description"), notes)
-    return _lone_choice(result, inside_definition)
+        result["description"] = add_notes(result.get("description"), notes)
+    return leave_choice_alone(result, inside_definition)
 
 
 _OF_KIND: Final[dict[str, tuple[str, ...]]] = {
@@ -100,7 +100,7 @@ _OF_KIND: Final[dict[str, tuple[str, ...]]] = {
 _OF_SOME_KIND: Final = frozenset(keyword for keywords in _OF_KIND.values() for keyword in keywords)
 
 
-def _by_kind(schema: Schema, kinds: list[Any]) -> Schema:
+def split_types(schema: Schema, kinds: list[Any]) -> Schema:
     """Write a list of types as a choice, which Gemini takes."""
     around = {key: value for key, value in schema.items() if key != "type" and key not in _OF_SOME_KIND}
     if "enum" in schema or "const" in schema:
@@ -115,12 +115,12 @@ def _by_kind(schema: Schema, kinds: list[Any]) -> Schema:
     return {**choices[0], **around} if len(choices) == 1 else {"anyOf": choices, **around}
 
 
-def _described(text: str | None, notes: list[str]) -> str:
+def add_notes(text: str | None, notes: list[str]) -> str:
     words = "; ".join(dict.fromkeys(notes))
     return f"{text} ({words})" if text else words
 
 
-def _items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> list[str]:
+def write_items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> list[str]:
     """Say what the items of an array are: with one schema for all of them, since vendors know no other."""
     written, rest = schema.get("prefixItems"), schema.get("items", {})
     if isinstance(rest, list):  # a tuple in the words of draft 7
@@ -146,7 +146,7 @@ def _brief(schema: Json) -> str:
     return str(reference or schema.get("format") or schema.get("type") or "any value")
 
 
-def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
+def write_enum(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
     """Write a choice of values: strings as `enum`, others as their type and in words, since Gemini's are strings."""
     if any(isinstance(value, (dict, list)) for value in values):
         return {**result, "enum": values}, []
@@ -172,13 +172,13 @@ def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
         if not (value is None or isinstance(value, str) or ((value is True or value is False) and both))
         and not (is_range and isinstance(value, int) and not isinstance(value, bool))
     ]
-    notes = [("one of " if values[1:] else "only ") + ", ".join(_shown(value) for value in values)] if untold else []
+    notes = [("one of " if values[1:] else "only ") + ", ".join(show_json(value) for value in values)] if untold else []
     if not written or (len(written) > 1 and "anyOf" in around):
         return {**result, "enum": values}, []
     return ({**written[0], **around} if len(written) == 1 else {"anyOf": written, **around}), notes
 
 
-def _lone_choice(schema: Schema, inside_definition: bool) -> Schema:
+def leave_choice_alone(schema: Schema, inside_definition: bool) -> Schema:
     """Leave nothing beside `anyOf`: Vertex AI refuses a tool where anything stands there."""
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or not choices or not all(isinstance(each, dict) for each in choices):
@@ -226,7 +226,7 @@ def _could_be(value: Json, schema: Schema) -> bool:
 
 
 def _format(value: Any, schema: Schema, result: Schema) -> list[str]:
-    if value in _FORMATS:
+    if value in FORMATS:
         result["format"] = value
         return []
     if schema.get("type") in ("integer", "number"):
@@ -260,7 +260,7 @@ def _open_bound(
     closed = value + step if is_integer else value
     other = schema.get(keyword)
     result[keyword] = tighter(closed, other) if is_number(other) else closed
-    return [] if is_integer else [f"{words} {_shown(value)}"]
+    return [] if is_integer else [f"{words} {show_json(value)}"]
 
 
 def _keys(value: Any, schema: Schema, result: Schema) -> list[str]:
@@ -268,20 +268,20 @@ def _keys(value: Any, schema: Schema, result: Schema) -> list[str]:
         return []
     if isinstance(values := value.get("enum"), list):
         return ["keys: " + ", ".join(map(str, values))]
-    return [f"keys: {value['format'] if set(value) == {'format'} else _shown(value)}"]
+    return [f"keys: {value['format'] if set(value) == {'format'} else show_json(value)}"]
 
 
-def _shown(value: Any) -> str:
+def show_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-_SAID_IN_WORDS: Final[dict[str, Callable[[Any, Schema, Schema], list[str]]]] = {
+SAID_IN_WORDS: Final[dict[str, Callable[[Any, Schema, Schema], list[str]]]] = {
     "format": _format,
     "pattern": _pattern,
     "exclusiveMinimum": _more_than,
     "exclusiveMaximum": _less_than,
     "propertyNames": _keys,
-    "multipleOf": lambda value, schema, result: [f"a multiple of {_shown(value)}"],
+    "multipleOf": lambda value, schema, result: [f"a multiple of {show_json(value)}"],
     "uniqueItems": lambda value, schema, result: ["no item twice"] if value is True else [],
     "deprecated": lambda value, schema, result: ["deprecated"] if value is True else [],
     "discriminator": lambda value, schema, result: [],
@@ -290,6 +290,6 @@ _SAID_IN_WORDS: Final[dict[str, Callable[[Any, Schema, Schema], list[str]]]] = {
     "contentEncoding": lambda value, schema, result: [str(value)],
     "contentMediaType": lambda value, schema, result: [str(value)],
     "examples": lambda value, schema, result: (
-        ["for example " + ", ".join(_shown(each) for each in value)] if isinstance(value, list) and value else []
+        ["for example " + ", ".join(show_json(each) for each in value)] if isinstance(value, list) and value else []
     ),
 }
