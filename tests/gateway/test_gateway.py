@@ -28,11 +28,11 @@ from tests.gateway.backs import (
 from toolwire import Client, Context, Server, ToolResult, testing
 from toolwire.client.target import Link
 from toolwire.gateway import Gateway, list_follower
-from toolwire.gateway.remote_lists import GATEWAYS_KEY
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.upstreams import GATEWAYS_KEY
 from toolwire.server.limits import Limits
 
 FRONT_AND_BACK = pytest.mark.parametrize(

@@ -774,7 +774,7 @@ async def test_gateways_in_a_circle_find_out(monkeypatch: pytest.MonkeyPatch) ->
     two.add(healthy_tool("second")).add("one", one, list_timeout=0.05)
     async with Client(one) as client:
         async with asyncio.timeout(30):
-            while "circle" not in f"{one.backs['two'].error} {two.backs['one'].error}":
+            while "circle" not in f"{one.backs['two'].left_out} {two.backs['one'].left_out}":
                 await asyncio.sleep(0)
         assert await client.call_tool("first", returns=str) == "first"
         assert len(await client.list_tools()) < 10

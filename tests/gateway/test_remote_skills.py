@@ -17,6 +17,7 @@ from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.upstreams import UPSTREAM_KEY
 
 #: The revisions whose capabilities carry extensions.
 CARRYING = (MODERN, "2025-11-25")
@@ -223,7 +224,8 @@ async def test_the_entry_of_a_skill_crosses_as_it_is() -> None:
     async with gateway_before(served.server, "memory", MODERN, recorded) as gateway, Client(gateway) as client:
         page = await client.request("skills/list", extension=EXTENSION)
         got = await client.request("skills/get", {"uri": PDF}, extension=EXTENSION)
-    assert page["skills"] == [served.entry("pdf")] == [got["skill"]]
+    assert page["skills"] == [{**served.entry("pdf"), "_meta": {UPSTREAM_KEY: {"servers": ["b"]}}}]
+    assert got["skill"] == served.entry("pdf")
     assert page["cacheScope"] == "private"
     assert isinstance(page["ttlMs"], int)
 

@@ -191,8 +191,8 @@ ALLOWED: tuple[Difference, ...] = (
     ),
     Difference(
         "owner",
-        LISTS[:3],
-        "Tools, resources and templates say in `_meta` whose they are, for the views of several servers.",
+        LISTS,
+        "Components say in `_meta` whose they are, for the views of several servers and for gateways in a circle.",
         with_owner,
     ),
     Difference(

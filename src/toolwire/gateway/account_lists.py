@@ -29,7 +29,7 @@ from toolwire.gateway.capability_lists import CapabilityLists
 from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.relaying import Relay
-from toolwire.gateway.remote_lists import FAMILIES, GATEWAYS_KEY, RemoteLists
+from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
@@ -334,8 +334,8 @@ class AccountLists(SharedLists):
     # --- lists ---
 
     def check_circle(self, lists: RemoteLists) -> None:
-        """Raise `Unreachable` for lists that came through this gateway itself."""
-        if not set(self.hosts.marks).isdisjoint(lists.gateways):
+        """Raise `Unreachable` for lists of this gateway itself; leave out of others what came through it."""
+        if lists.leave_out_circles(self.hosts.marks):
             raise Unreachable("its lists lead back to this server: the gateways form a circle")
 
     def take_lists_of(self, known: OwnerLists, lists: RemoteLists, connection: ClientConnection) -> None:
@@ -354,7 +354,7 @@ class AccountLists(SharedLists):
         if self.owner.guard.state == "open":
             return
         self.availability.note_ready()
-        self._show_missing([], ())
+        self._show_missing([])
         self.availability.list_again()
         self.availability.tell_watchers()
 
@@ -437,7 +437,7 @@ class AccountLists(SharedLists):
         self.conversations.compare_all()
         lists = group.lists
         missing = [*([self.name] if lists.is_partial else []), *(f"{self.name}/{each}" for each in lists.missing)]
-        group.catalog.notes = {GATEWAYS_KEY: lists.gateways, **({MISSING_KEY: missing} if missing else {})}
+        group.catalog.gateways, group.catalog.notes = lists.gateways, {MISSING_KEY: missing} if missing else {}
         self.catalog.mount(Mount("", group.catalog))
         self.availability.note_change()
 

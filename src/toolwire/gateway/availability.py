@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from toolwire.gateway.upstream_options import UpstreamRules
+from toolwire.protocol.upstreams import GatewayMark
 from toolwire.server.catalog import Catalog
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -107,12 +108,13 @@ class Availability:
             self._unlisting.cancel()
         self._unlisting = None
 
-    def show_notes(self, notes: dict[str, list[str]], *, is_public: bool) -> None:
+    def show_notes(self, notes: dict[str, list[str]], gateways: list[GatewayMark], *, is_public: bool) -> None:
         """Note missing upstreams and the gateways on the way. `is_public`: lists are for all."""
-        if notes != self._catalog.notes or is_public != self._was_public:
-            self._catalog.notes, self._was_public = notes, is_public
+        catalog = self._catalog
+        if (notes, gateways, is_public) != (catalog.notes, catalog.gateways, self._was_public):
+            catalog.notes, catalog.gateways, self._was_public = notes, gateways, is_public
             # Clients are not told: the list is the same.
-            self._catalog.changed("notes")
+            catalog.changed("notes")
 
     def _set_unlisted(self, is_unlisted: bool) -> None:
         for catalog in (self._catalog, *self._catalog.family()):

@@ -98,7 +98,7 @@ class VaryingServer(Protocol):
         """Return what keeps the connection for lists; None where there is none now."""
 
     def check_lists(self, lists: RemoteLists) -> None:
-        """Raise `Unreachable` for lists that came through this gateway itself."""
+        """Raise `Unreachable` for lists of this gateway itself; leave out of others what came through it."""
 
     def fill_overlay(self, overlay: ListOverlay) -> None:
         """Make the components of an overlay."""

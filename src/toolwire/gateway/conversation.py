@@ -56,6 +56,7 @@ class ListOverlay(Server):
         super().__init__(name)
         self.lists = lists
         self.catalog.audience = Audience(clients=is_for)
+        self.catalog.gateways = lists.gateways
 
 
 class OverlaidServer(Protocol):
@@ -83,7 +84,7 @@ class OverlaidServer(Protocol):
         """Show the shared components to this audience only; None for everybody."""
 
     def check_lists(self, lists: RemoteLists) -> None:
-        """Raise `Unreachable` for lists that came through this gateway itself."""
+        """Raise `Unreachable` for lists of this gateway itself; leave out of others what came through it."""
 
 
 class ClientConversation:

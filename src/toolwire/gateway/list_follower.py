@@ -85,7 +85,7 @@ class Followed(Protocol):
         """Raise `NotSupported` for an upstream that cannot be used."""
 
     def check_lists(self, lists: RemoteLists) -> None:
-        """Raise `Unreachable` for lists that cannot be used."""
+        """Raise `Unreachable` for lists that cannot be used; leave out entries that cannot."""
 
     @property
     def is_ready(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -16,9 +16,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
-from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.open_codec import exact_meta, meta_of, replace_members, replace_meta
 from toolwire.protocol.rounds import digest
-from toolwire.protocol.upstreams import UPSTREAM_KEY
+from toolwire.protocol.upstreams import UPSTREAM_KEY, GatewayMark, read_marks, read_upstream
 from toolwire.wire.deadlines import CallClock
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
@@ -28,12 +28,12 @@ LONGEST_SECONDS: Final = 86_400.0
 #: A list is read up to this many pages and bytes.
 MAX_PAGES: Final = 64
 MAX_BYTES: Final = 32 * 1024 * 1024
-#: `_meta` of a list: the marks of the gateways that its entries came through.
-GATEWAYS_KEY: Final = "io.toolwire/gateways"
 #: How many entries that cannot be offered are named.
 MAX_LEFT_OUT: Final = 100
-#: How many marks, and how many names of missing servers, are taken from another server.
+#: How many names of missing servers are taken from another server.
 MAX_NOTES: Final = 100
+#: How long the names of servers are that lead back here, as they are logged.
+MAX_WAY: Final = 200
 
 #: The families of lists that clients are notified of.
 FAMILIES: Final = ("tools", "prompts", "resources")
@@ -55,7 +55,7 @@ class RemoteLists:
         self.is_partial: bool = False
         self.missing: list[str] = []
         """The servers behind the other server whose components are missing."""
-        self.gateways: list[str] = []
+        self.gateways: list[GatewayMark] = []
         """The marks of the gateways that the lists came through."""
         self.ttl: float | None = None
         """For how many seconds the lists count as fresh; None where the server does not say it."""
@@ -65,6 +65,32 @@ class RemoteLists:
         self.size: int = 0
         """How many bytes were read."""
         self._digest: str | None = None
+
+    def leave_out_circles(self, marks: Collection[str]) -> bool:
+        """Leave out what came through a server with one of these marks; return whether that is everything.
+
+        A mark shows who brought it. An upstream of the other server may have copied one that it saw in a list, and
+        the entries of the others are not to suffer from that.
+        """
+        circles = {each.servers for each in self.gateways if each.text in marks}
+        if () in circles:
+            return True
+        if not circles:
+            return False
+
+        def is_kept(entry: Any) -> bool:
+            return not _is_behind(read_upstream(meta_of(entry)).servers, circles)
+
+        for family in ("tools", "prompts", "resources", "templates", "skills"):
+            setattr(self, family, list(filter(is_kept, getattr(self, family))))
+        kept = {each.uri for each in self.skills}
+        self.skill_entries = [each for each in self.skill_entries if _read_uri(each) in kept]
+        self.gateways = [each for each in self.gateways if not _is_behind(each.servers, circles)]
+        names = ["/".join(each) for each in circles]
+        self.missing = [each for each in self.missing if not any(f"{each}/".startswith(f"{name}/") for name in names)]
+        for name in sorted(names)[: MAX_LEFT_OUT - len(self.left_out)]:
+            self.left_out[f"{name[:MAX_WAY]}/*"] = "it leads back to this server: the gateways form a circle"
+        return False
 
     def family(self, family: str) -> list[bytes]:
         """Return the JSON of all entries of a family."""
@@ -126,6 +152,13 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
 
 
+class _Addressed(msgspec.Struct):
+    uri: str
+
+
+_decode_addressed = msgspec.json.Decoder(_Addressed).decode
+
+
 async def read_lists(
     server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None, views: bool = True
 ) -> RemoteLists:
@@ -161,7 +194,7 @@ async def read_lists(
             lists.ttl = ttl if lists.ttl is None else min(lists.ttl, ttl)
             lists.is_public = lists.is_public and page.cache_scope == "public"
         lists.missing = list(dict.fromkeys((*lists.missing, *_texts(meta.get(MISSING_KEY)))))
-        lists.gateways = list(dict.fromkeys((*lists.gateways, *_texts(meta.get(GATEWAYS_KEY)))))
+        lists.gateways = list(dict.fromkeys((*lists.gateways, *read_marks(meta))))
         return found
 
     if "tools/list" in connection.callable:
@@ -192,16 +225,30 @@ async def read_lists(
         lists.tools = [_without_upstream(each) for each in lists.tools]
         lists.resources = [_without_upstream(each) for each in lists.resources]
         lists.templates = [_without_upstream(each) for each in lists.templates]
+        lists.prompts = [_without_upstream(each) for each in lists.prompts]
+        lists.skills = [_without_upstream(each) for each in lists.skills]
     return lists if views else _without_views(lists)
 
 
 def _without_upstream(entry: Item) -> Item:
     """Return an entry of a list without the upstream that it names."""
-    meta = getattr(entry, "meta", UNSET)
-    if not isinstance(meta, dict) or UPSTREAM_KEY not in meta:
+    wire = cast("t.Wire", entry)
+    meta = meta_of(wire)
+    if UPSTREAM_KEY not in meta:
         return entry
-    kept = {key: value for key, value in exact_meta(cast("t.Wire", entry)).items() if key != UPSTREAM_KEY}
-    return cast("Item", replace_members(cast("t.Wire", entry), meta=kept or UNSET))
+    return cast("Item", replace_meta(wire, {key: value for key, value in meta.items() if key != UPSTREAM_KEY}))
+
+
+def _is_behind(servers: tuple[str, ...], ways: Collection[tuple[str, ...]]) -> bool:
+    """Return whether one of the ways is the beginning of that over these servers."""
+    return any(servers[:length] in ways for length in range(1, len(servers) + 1))
+
+
+def _read_uri(entry: Raw) -> str | None:
+    try:
+        return _decode_addressed(entry).uri
+    except (msgspec.DecodeError, ValueError):
+        return None
 
 
 def _without_views(lists: RemoteLists) -> RemoteLists:

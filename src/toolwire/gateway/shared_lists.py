@@ -20,13 +20,14 @@ from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.hosts import Hosts
 from toolwire.gateway.list_follower import FollowSettings, ListFollower
 from toolwire.gateway.relaying import Relay
-from toolwire.gateway.remote_lists import GATEWAYS_KEY, RemoteLists
+from toolwire.gateway.remote_lists import RemoteLists
 from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.gateway.upstream_lifecycle import UpstreamLifecycle
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import NotSupported, ToolwireError, Unauthorized, Unreachable
+from toolwire.protocol.upstreams import GATEWAYS_KEY, GatewayMark
 from toolwire.server.access import client_key
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, Follower
@@ -81,7 +82,7 @@ class SharedLists:
         self.capability_lists: CapabilityLists = CapabilityLists(self, settings.timeout)
         """The lists for clients that declare less than the gateway can carry."""
         self.is_circular: bool = False
-        """Whether the lists lead back to the servers that mount the upstream."""
+        """Whether the upstream is one of the servers that mount it."""
 
     @property
     def known_connection(self) -> ClientConnection | None:
@@ -134,7 +135,7 @@ class SharedLists:
         """Offer what was held back."""
         self.follower.updates.may_have_missed = True
         if not self.is_ready:
-            self._show_missing([self.name], ())
+            self._show_missing([self.name])
         self._publish_known()
 
     def apply_stale_rule(self) -> None:
@@ -163,8 +164,8 @@ class SharedLists:
             raise NotSupported(_RESTRICTED)
 
     def check_lists(self, lists: RemoteLists) -> None:
-        """Raise `Unreachable` for lists that came through this gateway itself."""
-        self.is_circular = not set(self.hosts.marks).isdisjoint(lists.gateways)
+        """Raise `Unreachable` for lists of this gateway itself; leave out of others what came through it."""
+        self.is_circular = lists.leave_out_circles(self.hosts.marks)
         if self.is_circular:
             # Each reading would find the tools of the one before, under longer names.
             self.follower.lists = RemoteLists()
@@ -348,18 +349,18 @@ class SharedLists:
         if self.owner.lifecycle.is_retired:
             return
         self.availability.note_away(why)
-        self._show_missing([self.name], ())
+        self._show_missing([self.name])
         self.availability.unlist_soon()
         self.availability.tell_watchers()
 
-    def _show_missing(self, missing: list[str], gateways: Iterable[str]) -> None:
+    def _show_missing(self, missing: list[str], gateways: list[GatewayMark] | None = None) -> None:
         """Say in lists whose components are missing, or may be out of date, and which gateways they came through."""
         if self.owner.lifecycle.is_held_back:
             return
-        notes = {GATEWAYS_KEY: [*self.hosts.marks, *gateways]}
+        notes = {GATEWAYS_KEY: self.hosts.marks}
         if missing:
             notes[MISSING_KEY] = missing
-        self.availability.show_notes(notes, is_public=self.is_public)
+        self.availability.show_notes(notes, gateways or [], is_public=self.is_public)
 
     def announce(self) -> None:
         """Announce that the components left the lists, or came back."""

@@ -210,7 +210,7 @@ class Upstream(Server):
     def hold_back(self) -> None:
         """Offer nothing until `offer`, and say of nothing that it is missing."""
         self.lifecycle.is_held_back = True
-        self.catalog.notes = {}
+        self.catalog.notes, self.catalog.gateways = {}, ()
 
     def offer(self) -> None:
         """Offer what was held back."""

@@ -140,7 +140,7 @@ class UpstreamComponents:
         self.give_up_addresses()
         catalog.follower = catalog.elsewhere = None
         catalog.tools, catalog.prompts, catalog.resources, catalog.templates = {}, {}, {}, {}
-        catalog.skill_set, catalog.completions, catalog.notes = SkillSet(), {}, {}
+        catalog.skill_set, catalog.completions, catalog.notes, catalog.gateways = SkillSet(), {}, {}, ()
         catalog.further_capabilities = {}
         catalog.set_extensions({})
         for family in ("tools", "prompts", "resources"):

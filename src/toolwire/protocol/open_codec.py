@@ -161,6 +161,24 @@ def replace_members(value: W, **members: Any) -> W:
     return copy
 
 
+def meta_of(value: Wire) -> dict[str, Any]:
+    """Return what `exact_meta` does, also of a type that does not know `_meta`; empty where there is none."""
+    if hasattr(value, "meta"):
+        return exact_meta(value) if isinstance(value.meta, dict) else {}
+    meta = value.extra.get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def replace_meta(value: W, meta: dict[str, Any]) -> W:
+    """Return a copy with another `_meta`, also of a type that does not know `_meta`; without it where it is empty."""
+    if hasattr(value, "meta"):
+        return replace_members(value, meta=meta or UNSET)
+    copy = replace_members(value)
+    extra = {name: member for name, member in value.extra.items() if name != "_meta"}
+    copy.__dict__[_EXTRA] = {**extra, "_meta": meta} if meta else extra
+    return copy
+
+
 def encode(value: Any) -> bytes:
     """The inverse of `decode`: JSON with every member the value carries, known or not."""
     return encode_readable(_to_json_value(value, keep_raw=True))

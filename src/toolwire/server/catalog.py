@@ -14,6 +14,7 @@ from toolwire.protocol.apps import SCHEME as VIEW_SCHEME
 from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.upstreams import GatewayMark
 from toolwire.server.call import Call, OwnServer
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
@@ -384,6 +385,8 @@ class Catalog:
         """The addresses of mounted servers that live elsewhere, by kind and text. The first one keeps it."""
         self.notes: dict[str, list[str]] = {}
         """Further members of `_meta` in lists, such as the names of servers whose components are missing."""
+        self.gateways: Sequence[GatewayMark] = ()
+        """The marks of gateways that an upstream brought, each with the servers behind it that lead to the gateway."""
         self.foreign_tasks: ForeignTasks | None = None
         """The tasks of the server elsewhere whose components these are; None where the components run here."""
         self.audience: Audience | None = None

@@ -158,7 +158,7 @@ def _entry(found: Found[Any], revision: str, kind: str, name: str) -> Any:
     definition = found.component.wire(revision)
     if kind in ("tools", "prompts") and definition.name != name:
         definition = replace_members(definition, name=name)
-    return definition if kind == "prompts" else with_upstream(definition, found)
+    return with_upstream(definition, found)
 
 
 def definitions(catalog: Catalog, kind: str) -> list[bytes]:

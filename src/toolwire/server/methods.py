@@ -42,6 +42,7 @@ from toolwire.server.offer import ServerOffer, mark_restricted
 from toolwire.server.results import Results
 from toolwire.server.settings import Settings
 from toolwire.server.subscriptions import Hub, LegacyClient, listen
+from toolwire.server.upstream_views import list_notes
 
 if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
@@ -400,7 +401,7 @@ class Methods:
                 text = f"The list is not complete: that of {', '.join(left_out)} is too large"
                 raise ProtocolError(INTERNAL_ERROR, text)
             listed = result(items, UNSET if following is None else following)
-            notes = self._catalog.all_notes(view)
+            notes = list_notes(self._catalog, view)
             if left_out:
                 notes[MISSING_KEY] = list(dict.fromkeys((*notes.get(MISSING_KEY, ()), *left_out)))
             listed.meta = notes or UNSET

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, zip_longest
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET, Raw
@@ -17,12 +18,21 @@ from toolwire.protocol import types as t
 from toolwire.protocol.apps import view_address
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.protocol.lifecycle.terms import Incoming
-from toolwire.protocol.open_codec import exact_meta, replace_members
+from toolwire.protocol.open_codec import meta_of, replace_meta
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.upstreams import MAX_SERVERS, UPSTREAM_KEY, UpstreamPath, read_upstream, upstream_meta
+from toolwire.protocol.upstreams import (
+    GATEWAYS_KEY,
+    MAX_SERVERS,
+    UPSTREAM_KEY,
+    GatewayMark,
+    UpstreamPath,
+    encode_marks,
+    read_upstream,
+    upstream_meta,
+)
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
-from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
+from toolwire.server.catalog import Catalog, Found, Mount, Seen, Sees, Way
 from toolwire.server.components import Component, ToolBase
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -49,7 +59,7 @@ def upstream_of(found: Found[Any]) -> UpstreamPath:
     servers = servers_on(found.way)
     if not servers:
         return UpstreamPath()
-    named = read_upstream(getattr(found.component.wire(MODERN), "meta", None))
+    named = read_upstream(meta_of(found.component.wire(MODERN)))
     name = named.name or _own_name(found.component)
     return UpstreamPath((*servers, *named.servers)[:MAX_SERVERS], name)
 
@@ -66,8 +76,29 @@ def with_upstream(definition: Any, found: Found[Any]) -> Any:
     """Return the entry of a list with the upstream that a component belongs to."""
     if not any(mount.upstream is not None for mount in found.way):
         return definition
-    meta = exact_meta(definition) if isinstance(definition.meta, dict) else {}
-    return replace_members(definition, meta={**meta, **upstream_meta(upstream_of(found))})
+    return replace_meta(definition, {**meta_of(definition), **upstream_meta(upstream_of(found))})
+
+
+def list_notes(catalog: Catalog, view: Seen | None) -> dict[str, Any]:
+    """Return the further members of `_meta` of a list, with the marks of all gateways on the way to its entries."""
+    notes: dict[str, Any] = catalog.all_notes(view)
+    behind: dict[str, dict[GatewayMark, None]] = {}
+    for each, way in _ways_to_marks(catalog, view, ()):
+        marks = (mark.behind(servers_on(way)) for mark in each.gateways)
+        behind.setdefault(next(iter(servers_on(way)), ""), {}).update(dict.fromkeys(marks))
+    if behind:
+        # In turns: an upstream with many marks must not displace those of the other upstreams.
+        turns = chain.from_iterable(zip_longest(*behind.values()))
+        notes[GATEWAYS_KEY] = [*notes.get(GATEWAYS_KEY, ()), *encode_marks(filter(None, turns))]
+    return notes
+
+
+def _ways_to_marks(catalog: Catalog, view: Seen | None, way: Way) -> Iterator[tuple[Catalog, Way]]:
+    """Yield the catalogues that have marks of other gateways, as far as callers see them, with the ways to them."""
+    if catalog.gateways and (catalog.audience is None or (view is not None and view.enters(catalog.audience))):
+        yield catalog, way
+    for mount in tuple(catalog.mounts):
+        yield from _ways_to_marks(mount.catalog, view, (*way, mount))
 
 
 class _Tool(NamedTuple):

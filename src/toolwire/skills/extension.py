@@ -17,12 +17,13 @@ from toolwire.protocol.revisions import CARRY_EXTENSIONS
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.access import View
 from toolwire.server.call import Call
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache
 from toolwire.server.context import Context
 from toolwire.server.context.context import call_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
+from toolwire.server.upstream_views import list_notes, with_upstream
 from toolwire.skills.component import SkillComponent
 from toolwire.util.expiring import Expiring
 
@@ -72,7 +73,7 @@ class SkillsExtension(Extension):
         if lists is None:
             lists = self._lists[kernel] = _Lists(kernel.catalog)
         order, after = lists.start(params.cursor or None, view)
-        order.take_notes(kernel.catalog.all_notes(view))
+        order.take_notes(list_notes(kernel.catalog, view))
         key = (call.revision, after)
         is_read = kernel.methods.results_are_read or _passes_middleware(kernel.catalog)
         encoded = order.pages.get(key)
@@ -170,8 +171,9 @@ class _Lists:
         known = self._current.get(admitted)
         if known is not None and known[0] == version:
             return known[1]
-        skills = cast("dict[str, SkillComponent]", self._catalog.listed("skills", view))
-        order = _Order({uri: _Listed.of(each) for uri, each in skills.items() if each.is_listed})
+        found = self._catalog.all("skills", view)
+        skills = {uri: found[uri] for uri in self._catalog.listed("skills", view) if uri in found}
+        order = _Order({uri: _Listed.of(each) for uri, each in skills.items() if _skill(each).is_listed})
         kept = self._orders.get((admitted, order.digest))
         if kept is None:
             self._orders.put((admitted, order.digest), order)
@@ -200,8 +202,17 @@ class _Listed(NamedTuple):
     cache: Cache | None
 
     @classmethod
-    def of(cls, skill: SkillComponent) -> _Listed:
-        return cls(skill.entry, skill.encoded_size, skill.fingerprint, skill.cache)
+    def of(cls, found: Found[Any]) -> _Listed:
+        skill = _skill(found)
+        entry: t.Skill = with_upstream(skill.entry, found)
+        if entry is skill.entry:
+            return cls(entry, skill.encoded_size, skill.fingerprint, skill.cache)
+        encoded = t.encode(entry)
+        return cls(entry, len(encoded), rules.digest_of(encoded), skill.cache)
+
+
+def _skill(found: Found[Any]) -> SkillComponent:
+    return cast("SkillComponent", found.component)
 
 
 class _Order:
