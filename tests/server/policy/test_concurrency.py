@@ -16,6 +16,7 @@ from toolwire.client import sync
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy import Slots
 from toolwire.server.policy.concurrency import Gates, Placed
+from toolwire.testing import elapse
 
 
 def text(result: dict[str, Any]) -> str:
@@ -82,6 +83,20 @@ async def test_a_queue_is_waited_in_for_a_limited_time() -> None:
         assert "This server is busy" in text(await client.call("work"))
         held.go.set()
         assert "isError" not in (await running)["result"]
+
+
+async def test_time_in_the_queue_is_not_time_of_the_handler() -> None:
+    held = Held()
+    server = Server("s", tools=held.work, policy=Policy(concurrency=1))
+    server.tool(name="short", timeout=5)(lambda: 1)
+    async with connect(server, MODERN) as client:
+        running = client.start("tools/call", {"name": "work"})
+        await held.until(1)
+        short = client.start("tools/call", {"name": "short"})
+        await waiting(server, 1)
+        await elapse(10)
+        held.go.set()
+        assert [("isError" in (await each)["result"]) for each in (running, short)] == [False, False]
 
 
 async def test_slots_per_caller_leave_room_for_others() -> None:

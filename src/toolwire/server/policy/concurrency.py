@@ -15,6 +15,7 @@ from msgspec import Struct
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy.rates import in_words
 from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, check_fields
+from toolwire.wire.deadlines import Pausable
 from toolwire.wire.threads import hand_over
 
 
@@ -103,8 +104,13 @@ class Gates:
         self._usual = 1.0
         self.waiting: int = 0
 
-    async def enter(self, placed: Placed, caller: str, name: str) -> Callable[[], None]:
-        """Wait for a slot and return a function that gives it back; raise `CallRefused` if it takes too long."""
+    async def enter(
+        self, placed: Placed, caller: str, name: str, deadline: Pausable | None = None
+    ) -> Callable[[], None]:
+        """Wait for a slot and return a function that gives it back; raise `CallRefused` if it takes too long.
+
+        The time in the queue does not count for the deadline.
+        """
         slots = placed.slots
         key = (placed.place, caller if slots.per == "caller" else "", slots)
         waiter: _Waiter | None = None
@@ -122,7 +128,7 @@ class Gates:
                 gate.queue.append(waiter)
                 self.waiting += 1
         if waiter is not None:
-            await self._wait(gate, waiter, placed, name)
+            await self._wait(gate, waiter, placed, name, deadline)
         started = self._clock()
 
         def release() -> None:
@@ -140,8 +146,10 @@ class Gates:
             if gate is not None and gate.users >= slots.running + slots.queue:
                 raise self._refusal(placed, name, slots.queue)
 
-    async def _wait(self, gate: _Gate, waiter: _Waiter, placed: Placed, name: str) -> None:
+    async def _wait(self, gate: _Gate, waiter: _Waiter, placed: Placed, name: str, deadline: Pausable | None) -> None:
         slots = placed.slots
+        if deadline is not None:
+            deadline.pause()
         try:
             await waiter.turn(slots.wait)
         except BaseException as error:
@@ -152,6 +160,8 @@ class Gates:
                 raise self._refusal(placed, name, waiting) from None
             raise
         finally:
+            if deadline is not None:
+                deadline.resume()
             with self._lock:
                 self.waiting -= 1
 

@@ -257,19 +257,12 @@ class Plan:
 
     async def _within(self, call: Call, target: CallTarget, caller: str, coroutine: Handler) -> Any:
         with ExitStack() as held:
-            # The time in the queue does not count as time of the handler.
-            deadline = call.deadline
-            if deadline is not None:
-                deadline.pause()
             try:
                 for slots in self._slots:
-                    held.callback(await self._gates.enter(slots, caller, target.name))
+                    held.callback(await self._gates.enter(slots, caller, target.name, call.deadline))
             except BaseException:
                 coroutine.close()
                 raise
-            finally:
-                if deadline is not None:
-                    deadline.resume()
             if self._slots:
                 workers = call.workers = HeldThreads(call.workers or call.host.workers)
                 held.callback(workers.when_ended, held.pop_all().close)
