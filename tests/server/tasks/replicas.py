@@ -36,6 +36,8 @@ class Line:
         self.lost_answers: set[str] = set()
         """Operations whose answer is lost once: the store does them, and nobody hears of it."""
         self.calls: list[str] = []
+        self.gates: dict[str, asyncio.Event] = {}
+        """Operations that wait for an event before they reach the store."""
 
     def check(self) -> None:
         if self.is_cut:
@@ -59,6 +61,8 @@ class _Through:
 
         async def operation(*given: Any, **named: Any) -> Any:
             self._line.calls.append(name)
+            if (gate := self._line.gates.get(name)) is not None:
+                await gate.wait()
             self._line.check()
             answer = await found(*given, **named)
             if name in self._line.lost_answers:

@@ -122,6 +122,78 @@ async def test_one_caller_takes_its_share_of_the_slots_also_by_way_of_the_queue(
         full.go.set()
 
 
+# --- a take that is under way ----------------------------------------------------------------------------------------
+
+TWO = {"tasks_running": 2, "share": 1.0}
+
+
+async def free_slots_during_take(client: Any, replica: Replica, tasks: list[str]) -> asyncio.Event:
+    """End tasks so that one slot is for a take that is under way, and one is free. Return the event that ends it."""
+    gate = replica.line.gates["take"] = asyncio.Event()
+    for task in tasks:
+        await client.result("tasks/cancel", {"taskId": task})
+        await settled()
+    assert replica.tasks.slots.free == 1
+    return gate
+
+
+@pytest.mark.covers("FLT-45")
+@pytest.mark.parametrize("is_accepted_here", [True, False])
+async def test_no_call_overtakes_waiting_tasks_of_its_owner(is_accepted_here: bool, clock: Clock) -> None:
+    shared = shared_stores(clock)
+    here, there = Replica(shared, limits=TWO), Replica(shared, limits=FULL)
+    async with here.serving() as join, there.serving() as join_there, join(principal=ADA) as ada:
+        running = [await begin(ada, "once", {"number": number}) for number in (1, 2)]
+        async with join_there(principal=ADA) as other:
+            await fill(other, there)
+            accepting = ada if is_accepted_here else other
+            waiting = [await begin(accepting, "once", {"number": number}) for number in (3, 4)]
+            gate = await free_slots_during_take(ada, here, running)
+            late = asyncio.create_task(begin(ada, "once", {"number": 5}))
+            await settled()
+            assert [number for _, number, _ in here.ran] == [1, 2]
+            gate.set()
+            await settled()
+            assert [number for _, number, _ in here.ran] == [1, 2, 3, 4]
+            here.go.set()
+            for task in (*waiting, await late):
+                await reaches(ada, task, "completed")
+            assert [number for _, number, _ in here.ran] == [1, 2, 3, 4, 5]
+            there.go.set()
+
+
+async def test_call_starts_at_once_when_a_take_finds_nothing(clock: Clock) -> None:
+    replica = Replica(shared_stores(clock), limits=TWO)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        running = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+        replica.tasks.may_take()
+        gate = await free_slots_during_take(client, replica, running)
+        late = asyncio.create_task(begin(client, "once", {"number": 3}))
+        await settled()
+        gate.set()
+        task = await late
+        assert "statusMessage" not in await look(client, task), "it never waited in the queue"
+        assert replica.ran[-1] == ("once", 3, 1)
+        replica.go.set()
+
+
+async def test_call_starts_when_a_take_fails(clock: Clock) -> None:
+    replica = Replica(shared_stores(clock), limits=TWO)
+    async with replica.serving() as join, join(principal=ADA) as client:
+        running = [await begin(client, "once", {"number": number}) for number in (1, 2)]
+        replica.tasks.may_take()
+        gate = await free_slots_during_take(client, replica, running)
+        late = client.start("tools/call", {"name": "once", "arguments": {"number": 3}})
+        await settled()
+        assert not late.done()
+        replica.line.lost_answers.add("take")
+        gate.set()
+        await late
+        replica.go.set()
+        await settled()
+        assert replica.ran[-1] == ("once", 3, 1)
+
+
 # --- beginning -------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,8 @@ class Accepting(Protocol):
 
     async def wait_for_slot(self, run: Run) -> None: ...
 
+    async def is_queue_empty(self) -> bool: ...
+
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
     async def announce_ready(self) -> None: ...
@@ -118,7 +120,7 @@ class Acceptance:
         run = self._tasks.new_run(call, found, ttl, owner)
         run.is_reserved = True
         try:
-            if self._tasks.is_draining or not self._tasks.slots.take(run.slot_caller):
+            if not await self._has_slot(run):
                 asked = await self._queue(run)
                 return self._created(run) if asked is None else asked
             run.has_slot = True
@@ -136,6 +138,13 @@ class Acceptance:
             self._tasks.abandon(run)  # Nobody will ever know its id.
             raise
         return self._created(run) if run.is_task else run.outcome()
+
+    async def _has_slot(self, run: Run) -> bool:
+        """Take a slot for a call that no earlier task has to go before. Return whether there is one."""
+        tasks = self._tasks
+        if tasks.is_draining or self.waiting.held_by(run.caller) or not await tasks.is_queue_empty():
+            return False
+        return not tasks.is_draining and tasks.slots.take(run.slot_caller)
 
     def _verdict(self, call: Call, tool: ToolBase) -> rules.Verdict:
         return rules.verdict(

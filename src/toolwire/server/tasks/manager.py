@@ -329,6 +329,10 @@ class TaskManager:
     def kinds(self) -> Sequence[str]:
         return self._taking.kinds()
 
+    async def is_queue_empty(self) -> bool:
+        """Return whether no task waits that could have a slot here, as far as this process knows."""
+        return await self._taking.is_queue_empty()
+
     # --- changes ---
 
     async def change(

@@ -95,6 +95,9 @@ class Taking:
         self.takes: tuple[int, bool] = (0, False)
         """The number of times that this process began to take tasks, and whether it does so now."""
         self._working: asyncio.Task[None] | None = None
+        # Done when the take that is under way has its answer, and whether the last one left tasks in the queue.
+        self._answered: asyncio.Future[None] | None = None
+        self._left_some = False
         self._kinds: tuple[int, list[str]] = (-1, [])
 
     def kinds(self) -> Sequence[str]:
@@ -117,8 +120,19 @@ class Taking:
         if not (self._may_be_ready or self._are_passed_over) or self._tasks.is_draining or not self._tasks.slots.free:
             return
         if self._working is None or self._working.done():
-            self._may_be_ready = True
+            self._may_be_ready, self._left_some = True, False
+            self._answered = asyncio.get_running_loop().create_future()
             self._working = self._tasks.in_background(self._take_all())
+            self._working.add_done_callback(lambda _: self._note_answer(is_last=True))
+
+    async def is_queue_empty(self) -> bool:
+        """Wait for a take that is under way. Return whether it left no task for a slot that is free now.
+
+        A call asks before it takes a slot, so that it overtakes no task that waits. A take that fails says nothing.
+        """
+        while not self._left_some and (answered := self._answered) is not None:
+            await asyncio.wait({answered})
+        return self._answered is None or not self._left_some
 
     def stop(self) -> None:
         if self._working is not None:
@@ -126,6 +140,7 @@ class Taking:
 
     def forget_loop(self) -> None:
         self._working, self._may_be_ready = None, True
+        self._answered, self._left_some = None, False
         self.takes = (self.takes[0], False)
         self.arriving.clear()
 
@@ -149,7 +164,16 @@ class Taking:
                     self._received(task, process)
                 self.takes = (self.takes[0], False)
                 slots.give_back(None, free - len(taken))
-            self._may_be_ready = self._may_be_ready or len(taken) >= free
+            self._left_some = len(taken) >= free
+            self._may_be_ready = self._may_be_ready or self._left_some
+            self._note_answer()
+
+    def _note_answer(self, *, is_last: bool = False) -> None:
+        """Wake the calls that wait for the answer to a take."""
+        answered = self._answered
+        self._answered = None if is_last or answered is None else answered.get_loop().create_future()
+        if answered is not None and not answered.done():
+            answered.set_result(None)
 
     async def _take(self, process: str, kinds: Sequence[str], most: int) -> list[Task]:
         passing_over = {line_of(caller) for caller in self._tasks.slots.at_their_share()}
