@@ -9,7 +9,7 @@ from msgspec import Raw
 from tests.gateway.backs import Recorded, behind, listens, until
 from tests.gateway.test_remote_extensions import NOTES, OTHER, noting
 
-from toolwire import Client, Context, Policy, Server, testing
+from toolwire import Client, Context, Policy, Resource, Server, testing
 from toolwire.auth import Principal
 from toolwire.gateway import Gateway
 from toolwire.protocol.errors import InsufficientScope, ProtocolError
@@ -217,3 +217,105 @@ async def refusal(client: Client, method: str, params: dict[str, Any]) -> str:
         return str(await client.request(method, params))
     except ProtocolError as error:
         return str(error)
+
+
+def documents() -> Server:
+    """Make a server with a resource, a narrow template and a wide one that has all their addresses."""
+    server = Server("documents")
+
+    @server.resource("doc://hr/salaries", tags=["secret"])
+    def salaries() -> str:
+        return "salaries"
+
+    @server.resource("doc://hr/staff/{name}", name="person")
+    def person(name: str) -> str:
+        return f"person {name}"
+
+    @server.resource("doc://{+path}", name="any")
+    def any_document(path: str) -> str:
+        return f"any {path}"
+
+    return server
+
+
+HIDDEN = {
+    "resource": Shape(resources={"doc://hr/salaries": ResourceShape(visible_to="staff")}),
+    "template": Shape(resources={"person": ResourceShape(visible_to="staff")}),
+    "scopes": Shape(resources={"doc://hr/salaries": ResourceShape(scopes="staff")}),
+    "function": Shape(resources={"doc://hr/salaries": ResourceShape(visible_to=lambda caller: caller == STAFF)}),
+}
+
+
+@BACKS
+@FRONTS
+@pytest.mark.parametrize(
+    ("hidden", "uri", "shown"),
+    [
+        ("resource", "doc://hr/salaries", "salaries"),
+        ("function", "doc://hr/salaries", "salaries"),
+        ("resource", "doc://hr/%73alaries", ""),
+        ("template", "doc://hr/staff/ann", "person ann"),
+        ("template", "doc://hr/%73taff/ann", ""),
+        ("scopes", "doc://hr/%73alaries", ""),
+    ],
+)
+async def test_hidden_resource_is_not_read_by_a_wider_template(
+    back: str, front: str, hidden: str, uri: str, shown: str
+) -> None:
+    gateway = Gateway("front").add("b", documents(), revision=back, shape=HIDDEN[hidden])
+    async with (
+        testing.connect(gateway, revision=front, principal=STAFF) as (staff, _),
+        testing.connect(gateway, revision=front, principal=GUEST) as (guest, _),
+    ):
+        with pytest.raises(ProtocolError, match="not found"):
+            await guest.read_resource(uri)
+        assert (await guest.read_resource("doc://other"))[0].text == "any other"
+        if uri in ("doc://hr/salaries", "doc://hr/staff/ann"):
+            assert (await staff.read_resource(uri))[0].text == shown
+
+
+@BACKS
+async def test_resource_with_a_restricted_tag_is_not_read_by_a_wider_template(back: str) -> None:
+    gateway = Gateway("front").add("b", documents(), revision=back)
+    gateway.restrict("secret", visible_to="staff")
+    async with (
+        testing.connect(gateway, principal=STAFF) as (staff, _),
+        testing.connect(gateway, principal=GUEST) as (guest, _),
+    ):
+        assert (await staff.read_resource("doc://hr/salaries"))[0].text == "salaries"
+        with pytest.raises(ProtocolError, match="not found"):
+            await guest.read_resource("doc://hr/salaries")
+
+
+@FRONTS
+async def test_hidden_address_is_answered_as_a_missing_one(front: str) -> None:
+    gateway = Gateway("front").add("hidden", notes(), shape=Shape(visible_to="staff"))
+    gateway.add("one", documents(), shape=Shape(deny_resources=["any", "person"]))
+    gateway.add("two", Server("two").add(*_listed("doc://two")))
+    async with testing.connect(gateway, revision=front, principal=GUEST) as (guest, _):
+        errors = []
+        for uri in ("note://open", "note://missing", "doc://missing"):
+            with pytest.raises(ProtocolError) as caught:
+                await guest.read_resource(uri)
+            errors.append((caught.value.code, caught.value.message))
+        assert len(set(errors)) == 1
+
+
+def _listed(uri: str) -> list[Resource]:
+    return [Resource(uri, content="listed")]
+
+
+@FRONTS
+async def test_missing_server_is_named_only_to_callers_who_see_it(front: str) -> None:
+    gateway = Gateway("front").add("here", documents())
+    gateway.add("away", "http://127.0.0.1:9/mcp", shape=Shape(visible_to="staff"))
+    async with (
+        testing.connect(gateway, revision=front, principal=STAFF) as (staff, _),
+        testing.connect(gateway, revision=front, principal=GUEST) as (guest, _),
+    ):
+        assert (await staff.request("tools/list", {}))["_meta"]["io.toolwire/missing"] == ["away"]
+        assert "io.toolwire/missing" not in (await guest.request("tools/list", {})).get("_meta", {})
+        with pytest.raises(ProtocolError, match="'away' is missing"):
+            await staff.call_tool("away_do")
+        with pytest.raises(ProtocolError, match=r"Unknown tool: away_do \(code"):
+            await guest.call_tool("away_do")

@@ -382,8 +382,12 @@ class UnlistedResources(ResourceTemplate):
         try:
             result = await _read_under_policy(kernel, call, way, uri)
         except ProtocolError as error:
-            # Old servers in Python answer an unknown URI with the code 0.
-            raise (ResourceNotFound() if error.code == 0 else error) from None
+            # Old servers in Python answer an unknown URI with the code 0. Callers who do not see everything get the
+            # words that stand for a hidden resource, too.
+            is_plain = error.code == 0 or (
+                isinstance(error, ResourceNotFound) and kernel.methods.view(call) is not None
+            )
+            raise (ResourceNotFound() if is_plain else error) from None
         return _contents(call, _mask_kept(kernel, call, way, result, judgement) if is_kept else result)
 
 
@@ -417,6 +421,8 @@ async def _find_owner(call: Call, ways: list[Found[Any]], uri: str) -> Found[Any
     if len(owners) > 1:
         names = " and ".join(repr(each.owner.name) for each in owners[:MAX_NAMED])
         log.warning("a URI of the origin %r is withheld: %s may have it", origin_of(uri)[:200], names)
+        if kernel.methods.view(call) is not None:
+            raise ResourceNotFound()
         raise ResourceNotFound(f"The resource is withheld: {names} may have it, and neither of them lists it")
     if not owners:
         raise ResourceNotFound()

@@ -11,7 +11,6 @@ decide what it may use. Lists are computed once for each permission set.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -21,8 +20,8 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, covers
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way
-from toolwire.server.components import Component, ResourceTemplate, ToolBase
+from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way, any_resource
+from toolwire.server.components import Component, ToolBase
 from toolwire.server.components.restriction import (
     ANY_CLIENT,
     Audience,
@@ -47,12 +46,6 @@ Tool: TypeAlias = Found[ToolBase] | None
 #: How many callers are remembered that subscribed to restricted resources.
 MAX_SUBSCRIBERS: Final = 10_000
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
-
-
-# Stands for the resources of a server that no list has.
-@cache
-def _unlisted() -> ResourceTemplate:
-    return ResourceTemplate("{+uri}", lambda uri: uri, name="unlisted", screen=False)
 
 
 class AudienceOnWay(NamedTuple):
@@ -143,7 +136,7 @@ class Access:
     def _survey(self) -> None:
         self._stale = False
         # `each` also yields components that share a name: a caller who may not see the nearest one sees the next.
-        found = [*self._catalog.each(), *self._catalog.each_elsewhere()]
+        found = [*self._catalog.each(), *self._catalog.each_elsewhere(), *self._catalog.each_server()]
         demands = [self.demand(each) for each in found]
         hidden = {audience: None for each in demands for audience in (*each.audiences, *each.readers)}
         # A catalogue may have no components, and yet something to say in lists.
@@ -405,7 +398,7 @@ class Access:
             return self.permits(principal, found)
         if self.readable(uri, None) is not None:
             return False
-        ways = [Found(_unlisted(), owner, way) for owner, way in self._catalog.ways_to(change.server)]
+        ways = [Found(any_resource(), owner, way) for owner, way in self._catalog.ways_to(change.server)]
         return not ways or any(view.sees(each) and self.permits(principal, each) for each in ways)
 
     def usable(self, principal: Principal | None, is_local: bool) -> Sees | None:

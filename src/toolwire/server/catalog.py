@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from toolwire.stores import Stores
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
+    from toolwire.server.address_spellings import ListedAddresses
     from toolwire.server.named_uris import NamedUris
     from toolwire.server.policy import Policy
 
@@ -408,6 +410,7 @@ class Catalog:
         self._repeating = (-1, False)
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
+        self._addresses: ListedAddresses | None = None
         self._extended: tuple[int, _Extended] | None = None
 
     # --- changing ---
@@ -539,7 +542,7 @@ class Catalog:
         `view` is that of the callers who get a list. Without it, only that counts which concerns everybody.
         """
         found: dict[str, dict[str, None]] = {}
-        for catalog in (self, *self.family()):
+        for catalog in self._each_seen(None if view is None else view.sees):
             audience = catalog.audience
             if audience is not None and (view is None or not view.enters(audience)):
                 continue
@@ -555,14 +558,33 @@ class Catalog:
         """Return the components of upstreams that cannot be offered, each behind the name of its upstream."""
         return [f"{each.owner.name}/{name}" for each in (self, *self.family()) for name in each.left_out]
 
-    def missing_for(self, name: str) -> list[str]:
+    def missing_for(self, name: str, sees: Sees | None = None, way: Way = ()) -> list[str]:
         """Return servers that may have a tool or prompt of a name, and whose lists are missing: three at most."""
         found: list[str] = []
         for mount in self.mounts:
             inner = mount.inner(name)
-            if inner is not None:
-                found += (*mount.catalog.notes.get(MISSING_KEY, ()), *mount.catalog.missing_for(inner))
+            longer = (*way, mount)
+            if inner is not None and _sees_server(mount, longer, sees):
+                found += (
+                    *mount.catalog.notes.get(MISSING_KEY, ()),
+                    *mount.catalog.missing_for(inner, sees, longer),
+                )
         return found[:3]
+
+    def each_server(self, way: Way = ()) -> Iterator[Found[ResourceTemplate]]:
+        """Yield what stands for all that each mounted server may have, also while its lists are missing."""
+        for mount in self.mounts:
+            longer = (*way, mount)
+            yield Found(any_resource(), mount.catalog.owner, longer)
+            yield from mount.catalog.each_server(longer)
+
+    def _each_seen(self, sees: Sees | None, way: Way = ()) -> Iterator[Catalog]:
+        """Yield this catalogue and those of the mounted servers that a caller may know of."""
+        yield self
+        for mount in self.mounts:
+            longer = (*way, mount)
+            if _sees_server(mount, longer, sees):
+                yield from mount.catalog._each_seen(sees, longer)
 
     @property
     def mark(self) -> str:
@@ -878,6 +900,8 @@ class Catalog:
         self, uri: str, sees: Sees | None = None, way: Way = ()
     ) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """Return the most specific template that matches, with its variables."""
+        if sees is not None and self.templates and self._hides(uri, sees, way):
+            return None
         for template in self._templates():
             if template.function is None:
                 continue  # Listed, but it cannot be read.
@@ -895,6 +919,21 @@ class Catalog:
             matched = [each for each in matched if each[0].owner.catalog.follower in named]
         # Of templates that are equally specific, that of the first mount is used.
         return min(matched, key=lambda each: each[0].component.template.specificity[:4], default=None)
+
+    def _hides(self, uri: str, sees: Sees, way: Way) -> bool:
+        """Return whether an upstream would read a component at an address that the caller does not see.
+
+        The upstream gets the address alone, and reads what it has there, whichever template of it matched here.
+        """
+        if self.follower is None and not self.is_overlay:
+            return False
+        from toolwire.server.address_spellings import LONGEST, ListedAddresses  # Few servers need it.
+
+        if self._addresses is None or self._addresses.version != self.version:
+            self._addresses = ListedAddresses(self.version, self.resources.values(), self.templates.values())
+        if len(uri) > LONGEST:
+            return True
+        return not all(sees(Found(each, self.owner, way)) for each in self._addresses.find_nearest(uri))
 
     def unlisted(self, uri: str, sees: Sees | None = None) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """Return what reads an address that no list has, at a server elsewhere; None for any other address.
@@ -1085,6 +1124,17 @@ class _WithoutOverlays:
 
 
 _WITHOUT_OVERLAYS: Final = _WithoutOverlays()
+
+
+# Stands for all that a server may have.
+@cache
+def any_resource() -> ResourceTemplate:
+    return ResourceTemplate("{+uri}", lambda uri: uri, name="unlisted", screen=False)
+
+
+def _sees_server(mount: Mount, way: Way, sees: Sees | None) -> bool:
+    """Return whether a caller may know of a mounted server."""
+    return sees is None or sees(Found(any_resource(), mount.catalog.owner, way))
 
 
 def _is_listed(found: Found[Any], view: Seen | None) -> bool:

@@ -144,7 +144,7 @@ class Methods:
             late = await self._look_again(call, params.name)
             if late is not None:
                 return await self._parts.call_found(call, late)
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}{self._absence(params.name)}")
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}{self._absence(call, params.name)}")
         if found.component.task is not None or params.task is not UNSET:
             return await self._parts.tasks.tool_called(call, found)
         return await self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
@@ -157,9 +157,9 @@ class Methods:
         await asyncio.gather(*waits)
         return self._catalog.tool(name, self._sees(call))
 
-    def _absence(self, name: str) -> str:
+    def _absence(self, call: Call, name: str) -> str:
         """Return why a tool or prompt may be unknown; empty where everything is known."""
-        missing = " or ".join(map(repr, self._catalog.missing_for(name)))
+        missing = " or ".join(map(repr, self._catalog.missing_for(name, self._sees(call))))
         return f" (the list of the server {missing} is missing, or not whole: try again later)" if missing else ""
 
     async def _about_tasks(self, call: Call) -> Any:
@@ -265,7 +265,8 @@ class Methods:
         if found is None:
             found = self._catalog.unlisted_component("prompts", params.name)
         if found is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}{self._absence(params.name)}")
+            absence = self._absence(call, params.name)
+            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}{absence}")
         prompt = found.component
         values = _strings(params.arguments)
         return await self._runner.run(call, found, params.name, prompt.get(call, values))

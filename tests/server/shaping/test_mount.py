@@ -14,8 +14,8 @@ from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
 from toolwire.errors import ProtocolError, ServerError
 from toolwire.gateway import Gateway
+from toolwire.server.address_spellings import LONGEST
 from toolwire.server.policy import Policy
-from toolwire.server.shaping.address_spellings import LONGEST
 from toolwire.shape import ArgumentShape, PromptShape, ResourceShape, Shape, ToolShape
 from toolwire.types import REVISIONS
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tool_changes import Definition, definition_of
+from toolwire.server.address_spellings import LONGEST, ListedAddresses, bare_form, find_spellings
 from toolwire.server.catalog import Awaited, Catalog, Found, Mount, Owner, Sees, SeesComponents, Way
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, ToolBase
 from toolwire.server.components.restriction import Audience, audience_of, names_of
 from toolwire.server.extensions import Extension
 from toolwire.server.kept_results import KeptResult, is_kept_result
-from toolwire.server.shaping.address_spellings import LONGEST, ListedAddresses, bare_form, find_spellings
 from toolwire.server.shaping.arguments import ArgumentMistake, nearest
 from toolwire.server.shaping.components import (
     ShapedCompletion,
@@ -306,6 +306,8 @@ class ShapedMount(Mount):
         if not self._is_not_denied(uri):
             return None
         matched = self.catalog.template(uri, self._sees(sees), (*way, self))
+        if matched is not None and self.shape.resources and self._is_rule_evaded(uri, matched[0].component):
+            return None
         shaped = None if matched is None else self._shaped(matched[0])
         return None if matched is None or shaped is None else (shaped, matched[1])
 
@@ -323,14 +325,23 @@ class ShapedMount(Mount):
         forms = dict.fromkeys((*spellings, *map(bare_form, spellings)))
         return not any(map(self._is_ruled, (*filter(None, map(self._find_listed, forms)), *self._listed().find(uri))))
 
-    def _find_listed(self, uri: str) -> Found[Any] | None:
-        """Return the listed resource or template that has an address in this very spelling."""
-        matched = self.catalog.template(uri, None, (self,))
-        return self.catalog.resource(uri, None, (self,)) or (None if matched is None else matched[0])
+    def _is_rule_evaded(self, uri: str, template: Component) -> bool:
+        """Return whether an upstream may read something with rules of its own where another template matched."""
+        if len(uri) > LONGEST:
+            return True
+        nearest = self._listed().find_nearest(uri)
+        return any(each is not template and self._is_ruled(each) for each in nearest)
 
-    def _is_ruled(self, found: Found[Any]) -> bool:
+    def _find_listed(self, uri: str) -> Component | None:
+        """Return the listed resource or template that has an address in this very spelling."""
+        found = self.catalog.resource(uri, None, (self,))
+        if found is not None:
+            return found.component
+        matched = self.catalog.template(uri, None, (self,))
+        return None if matched is None else matched[0].component
+
+    def _is_ruled(self, component: Component) -> bool:
         """Return whether a listed resource or template is denied or has rules of its own."""
-        component: Component = found.component
         entry = self.shape.resources.get(component.key) or self.shape.resources.get(component.name)
         has_rules = entry is not None and bool(entry.scopes or entry.visible_to or entry.policy)
         return has_rules or self._selections["resources"].denies(component.key, component)
@@ -339,7 +350,9 @@ class ShapedMount(Mount):
         """Return the listed addresses in the form in which all spellings are equal."""
         if self._addresses is None or self._addresses.version != self.catalog.version:
             listed = (self.catalog.merged(kind, None, (self,)) for kind in ("resources", "templates"))
-            self._addresses = ListedAddresses(self.catalog.version, *([each for _, each in found] for found in listed))
+            self._addresses = ListedAddresses(
+                self.catalog.version, *([each.component for _, each in found] for found in listed)
+            )
         return self._addresses
 
     def unlisted_ways(self, uri: str, way: Way) -> list[Found[ResourceTemplate]]:
@@ -366,7 +379,7 @@ class ShapedMount(Mount):
         if self.catalog.resource(uri, None, (self,)) is not None:
             return True  # The server lists it beside the others, so that it is an address of its own.
         alike = self._listed().find_resources(uri)
-        return not any(selection.denies(each.component.key, each.component) for each in alike)
+        return not any(selection.denies(each.key, each) for each in alike)
 
     def _is_open(self, uri: str) -> bool:
         """Return whether no resource that does not come through has this address."""

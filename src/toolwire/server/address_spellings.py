@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 from urllib.parse import quote, unquote
 
 from toolwire.protocol.uri_template import UriTemplate
-from toolwire.server.catalog import Found
+from toolwire.server.components import Component, Resource, ResourceTemplate
 
 #: The longest address that is compared in all its forms. A longer one is refused where there are rules.
 LONGEST: Final = 8 * 1024
@@ -30,27 +30,38 @@ _EXPRESSION: Final = re.compile(r"(\{[^{}]*\})")
 class ListedAddresses:
     """The addresses of one version of a catalogue, by a form that is equal for all spellings of an address."""
 
-    def __init__(self, version: int, resources: Iterable[Found[Any]], templates: Iterable[Found[Any]]) -> None:
+    def __init__(self, version: int, resources: Iterable[Resource], templates: Iterable[ResourceTemplate]) -> None:
         self.version: int = version
-        self._resources: dict[str, list[Found[Any]]] = {}
-        for found in resources:
-            bare, whole = _fold(found.component.key)
+        self._resources: dict[str, list[Resource]] = {}
+        for each in resources:
+            bare, whole = _fold(each.key)
             # A listed query or fragment is a part of the address. Anywhere else a server may ignore it.
-            self._resources.setdefault(whole if _without_tail(found.component.key)[1] else bare, []).append(found)
-        self._templates = [(template, found) for found in templates for template in _fold_template(found)]
+            self._resources.setdefault(whole if _without_tail(each.key)[1] else bare, []).append(each)
+        self._templates = [(folded, each) for each in templates for folded in _fold_template(each)]
 
-    def find_resources(self, uri: str) -> list[Found[Any]]:
+    def find_resources(self, uri: str) -> list[Resource]:
         """Return the listed resources whose address a server may take for this one."""
-        return [found for form in _folded_forms(uri) for found in self._resources.get(form, ())]
+        return [each for form in _folded_forms(uri) for each in self._resources.get(form, ())]
 
-    def find(self, uri: str) -> Iterator[Found[Any]]:
+    def find_nearest(self, uri: str) -> Sequence[Resource | ResourceTemplate]:
+        """Return what a server reads at an address: the resources that have it, or else the most specific template."""
+        resources = self.find_resources(uri)
+        if resources:
+            return resources
+        templates = list(self._find_templates(uri))
+        return templates and [min(templates, key=lambda each: each.template.specificity)]
+
+    def find(self, uri: str) -> Iterator[Component]:
         """Yield the listed resources and templates whose address a server may take for this one."""
         yield from self.find_resources(uri)
+        yield from self._find_templates(uri)
+
+    def _find_templates(self, uri: str) -> Iterator[ResourceTemplate]:
         if self._templates:
             forms = dict.fromkeys(map(_encode, _folded_forms(uri)))
-            for template, found in self._templates:
-                if any(template.match(form) is not None for form in forms):
-                    yield found
+            for folded, template in self._templates:
+                if any(folded.match(form) is not None for form in forms):
+                    yield template
 
 
 def _folded_forms(uri: str) -> list[str]:
@@ -67,9 +78,9 @@ def _fold(uri: str) -> tuple[str, str]:
     return bare, bare + tail
 
 
-def _fold_template(found: Found[Any]) -> list[UriTemplate]:
+def _fold_template(template: ResourceTemplate) -> list[UriTemplate]:
     """Return a template with its literal parts folded; none where that makes no template."""
-    parts = _EXPRESSION.split(found.component.key)
+    parts = _EXPRESSION.split(template.key)
     expressions = parts[1::2]
     # What stands for the expressions is no part of any address, and has one form in all spellings.
     text = "".join(f"zz{index // 2}zz" if index % 2 else part for index, part in enumerate(parts))
