@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.auth.connecting import PUBLIC, SECRET, Accounts, Browser
@@ -19,7 +19,8 @@ from toolwire.auth import Principal, ResourceServer
 from toolwire.auth.vault.records import Owner
 from toolwire.client.handlers import Elicitation
 from toolwire.client.http_target import HttpTarget
-from toolwire.gateway import list_follower
+from toolwire.gateway import capability_lists, list_follower
+from toolwire.gateway.account_lists import AccountLists
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import ProtocolError
@@ -34,6 +35,8 @@ class Private(Scene):
     """A gateway before a server that answers nothing without a token of one of its users."""
 
     server: Server
+    differs: bool = True
+    """Whether the lists depend on what clients can do (`choose_by_capabilities`)."""
 
     def behind(self) -> Server:
         self.server = server = super().behind()
@@ -146,7 +149,7 @@ def choose_by_capabilities(scene: Private) -> list[str]:
         if ctx.method == "tools/list":
             assert ctx.principal is not None
             listed.append(ctx.principal.subject)
-            can_be_asked = "elicitation" in ctx.client_capabilities
+            can_be_asked = "elicitation" in ctx.client_capabilities or not scene.differs
             result.tools = [tool for tool in result.tools if can_be_asked or tool.name != "ask"]
         return result
 
@@ -187,6 +190,56 @@ async def test_lists_of_accounts_follow_the_capabilities_of_clients(scene: Priva
             async with scene.client(user, front) as client:
                 assert await names(client) == []
         assert not upstream.catalog.mounts
+
+
+@pytest.mark.covers("GW-7.9")
+@pytest.mark.parametrize("back", ERAS)
+async def test_accounts_whose_lists_do_not_differ_any_more_share_them(
+    scene: Private, back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capability_lists, "LEGACY_SECONDS", 0.0)
+    async with scene.gateway(scene.per_user(), back) as gateway:
+        listed = choose_by_capabilities(scene)
+        await connect(scene, gateway, "bob", "carol")
+        upstream = gateway.fronts.front.upstreams["b"]
+        async with scene.client("bob", MODERN) as bob, scene.client("carol", MODERN) as carol:
+            assert await names(bob) == await names(carol) == [name for name in COMMON if name != "ask"]
+            # For each account its lists, and a catalogue with those of clients that can do less.
+            assert len(upstream.catalog.mounts) == 4
+            scene.differs = False
+            scene.server.tool(tool_named("added", "added"))
+            for client in (bob, carol):
+                async with asyncio.timeout(60):
+                    while "added" not in await names(client):
+                        await asyncio.sleep(0.01)
+                monkeypatch.setattr(capability_lists, "COMPARE_SECONDS", 0.0)
+                async with asyncio.timeout(60):
+                    while "ask" not in await names(client):
+                        await asyncio.sleep(0.01)
+            assert len(upstream.catalog.mounts) == 1
+            monkeypatch.setattr(capability_lists, "COMPARE_SECONDS", 300.0)
+            read = len(listed)
+            for client in (bob, carol):
+                assert await names(client) == sorted([*COMMON, "added"])
+                assert await client.call_tool("added", returns=str) == "added"
+            assert len(listed) == read
+
+
+async def test_lists_of_accounts_for_clients_that_can_do_less_are_bounded_too(
+    scene: Private, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.gateway.account_lists.MAX_GROUPS", 4)
+    users = ("alice", "bob", "carol")
+    async with scene.gateway(scene.per_user(), MODERN) as gateway:
+        choose_by_capabilities(scene)
+        await connect(scene, gateway, *users)
+        lists = cast("AccountLists", gateway.fronts.front.upstreams["b"].lists)
+        for user in (*users, *users):
+            async with scene.client(user, MODERN) as client, scene.client(user, MODERN, form="x") as asked:
+                assert "ask" not in await names(client) and "ask" in await names(asked)
+                # One account has its lists, and those of clients that can do nothing.
+                assert len(lists._groups) + len(lists._overlays()) <= 4
+                assert text(await client.call_tool("whoami")) == user
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
 from toolwire import Client, Server
-from toolwire.gateway import Gateway, capability_lists
+from toolwire.gateway import Gateway, capability_lists, list_follower
 from toolwire.gateway.capability_lists import relevant_capabilities
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
@@ -45,7 +45,9 @@ class Choosing(FakeServer):
             revisions=(MODERN,) if era == MODERN else (LEGACY,),
         )
         self.varies = varies
+        self.ttl_ms = 3_600_000
         self.added: list[str] = []
+        self.added_for_bare: list[str] = []
         self.asked: list[Mapping[str, Any]] = []
         """The capabilities of the clients that asked for a list."""
 
@@ -54,8 +56,8 @@ class Choosing(FakeServer):
         own = [name for name in ASKED if name in request.capabilities] if self.varies else list(ASKED)
         names = ["always", *own, *self.added]
         if self.varies and not own:
-            names.append("plain")  # It stands in for those that ask.
-        return t.ListToolsResult(tools=[tool(name) for name in names], ttl_ms=3_600_000, cache_scope="private")
+            names += ["plain", *self.added_for_bare]  # They stand in for those that ask.
+        return t.ListToolsResult(tools=[tool(name) for name in names], ttl_ms=self.ttl_ms, cache_scope="private")
 
     def call(self, request: Any, outlet: Any) -> t.CallToolResult:
         return text(request.params.name)
@@ -200,6 +202,65 @@ async def test_there_are_lists_for_a_bounded_number_of_sets(monkeypatch: pytest.
         assert await names(sampling) == {"always", "sampling"}
         assert len(remote.catalog.mounts) == 2
     assert not remote.catalog.mounts
+
+
+async def until_asked(server: Choosing, client: Client, expected: set[str]) -> None:
+    """Announce a change, and wait until a client sees it."""
+    before = len(server.asked)
+    if server.ttl_ms:
+        server.tell()
+    async with asyncio.timeout(20):
+        while await names(client) != expected or len(server.asked) == before:
+            await asyncio.sleep(0)
+
+
+@cases("era", [MODERN, LEGACY])
+async def test_lists_of_a_set_are_read_again_when_the_shared_ones_did_not_change(era: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capability_lists, "LEGACY_SECONDS", 0.0)
+        patch.setattr(capability_lists, "LEGACY_UNLISTED_SECONDS", 0.0)
+        patch.setattr(list_follower, "LEAST_SECONDS", 0.0)
+        server = Choosing(era)
+        server.ttl_ms = 0 if era == MODERN else 3_600_000  # It announces changes on the old era alone.
+        gateway = Gateway("front").add("b", cast("Server", server))
+        async with Client(gateway, revision=era) as bare, Client(gateway, revision=era, **declaring("roots")) as rooted:
+            assert await names(bare) == wanted(()) and await names(rooted) == {"always", "roots"}
+            server.added_for_bare.append("late")
+            await until_asked(server, bare, {*wanted(()), "late"})
+            assert await names(rooted) == {"always", "roots"}
+
+
+@cases("era", [MODERN, LEGACY])
+@cases("is_bare", [True, False])
+async def test_lists_that_do_not_differ_any_more_are_shared_again(era: str, is_bare: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capability_lists, "LEGACY_SECONDS", 0.0)
+        patch.setattr(capability_lists, "LEGACY_UNLISTED_SECONDS", 0.0)
+        patch.setattr(list_follower, "LEAST_SECONDS", 0.0)
+        server = Choosing(era)
+        server.ttl_ms = 0 if era == MODERN else 3_600_000  # It announces changes on the old era alone.
+        gateway = Gateway("front").add("b", cast("Server", server))
+        remote = cast(Any, gateway.catalog.mounts[0].catalog.owner)
+        asking = declaring() if is_bare else declaring("roots")
+        async with Client(gateway, revision=era, **asking) as client:
+            assert await names(client) == ({"always", "plain"} if is_bare else {"always", "roots"})
+            assert len(remote.catalog.mounts) == (1 if is_bare else 2)
+            patch.setattr(capability_lists, "COMPARE_SECONDS", 0.0)
+            server.varies = False
+            await until_asked(server, client, {"always", *ASKED})
+            async with asyncio.timeout(20):
+                while remote.catalog.mounts:
+                    await names(client)
+            patch.setattr(capability_lists, "COMPARE_SECONDS", 300.0)
+            read = len(server.asked)
+            for asked in SETS:
+                async with Client(gateway, revision=era, **declaring(*asked)) as other:
+                    assert await names(other) == {"always", *ASKED}
+            assert all({*ASKED} <= {*each} for each in server.asked[read:])
+            # And they may differ again.
+            patch.setattr(capability_lists, "COMPARE_SECONDS", 0.0)
+            server.varies = True
+            await until_asked(server, client, {"always", "plain"} if is_bare else {"always", "roots"})
 
 
 async def test_rules_of_the_gateway_hold_for_the_tools_of_a_set() -> None:

@@ -47,7 +47,7 @@ log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many accounts, and how many different lists, one server may have in one process at a time.
 MAX_OWNERS: Final = 1024
-MAX_GROUPS: Final = 256
+MAX_GROUPS: Final = 256  # With those for clients that can do less.
 
 #: A text for an account and its token or secret, and the place of the server for it. They always go together: the text
 #: names the connections of the place.
@@ -98,8 +98,6 @@ class OwnerLists:
         )
         self.version: float = 0.0
         """A number that changes with the lists."""
-        self.varies: bool = False
-        """Whether the lists depend on what clients can do."""
         self.back_connections: BackConnections = all_lists.back_connections
         self.relay: Relay = all_lists.relay
         self.conversations: Conversations = all_lists.conversations
@@ -149,6 +147,7 @@ class OwnerLists:
             self._all.note_failure(self, error)
 
     def fill_overlay(self, overlay: ListOverlay) -> None:
+        self._all.make_room_beside(self)
         self._all.fill_overlay(overlay)
 
     @property
@@ -162,18 +161,23 @@ class OwnerLists:
 
     def hide_shared(self, audience: Audience | None) -> None:
         """Show the components of the lists only to clients who have no other ones. Other accounts may have none."""
-        if self.group is not None and self.group.varying is None:
-            self._all.separate(self)
+        if self.group is not None and (self.group.varying is None) == self.capability_lists.varies:
+            self._all.regroup(self)
         if self.group is not None:
             self.group.show_to(audience)
+        if not self.capability_lists.varies:
+            self._unmount_overlaid()
 
     def drop_sets(self) -> list[asyncio.Task[None]]:
         """Forget the lists for clients that can do less; return the tasks that are about to end."""
         ending = self.capability_lists.drop_sets()
+        self._unmount_overlaid()
+        return ending
+
+    def _unmount_overlaid(self) -> None:
         if self._overlaid is not None:
             self._all.catalog.unmount(self._overlaid.catalog)
             self._overlaid = None
-        return ending
 
     def watched_uris(self) -> list[str]:
         return sorted(self._all.still_watched(self))
@@ -346,7 +350,7 @@ class AccountLists(SharedLists):
         if not (self.catalog.is_read or lists.is_partial):
             self.catalog.is_read = True
             self.catalog.changed("tools", for_sure=False)
-        self._drop_groups()
+        self.make_room_beside(known)
         self._note_ready()
 
     def _note_ready(self) -> None:
@@ -396,21 +400,21 @@ class AccountLists(SharedLists):
         group.catalog.is_unlisted = self.catalog.is_unlisted
         return group
 
-    def separate(self, known: OwnerLists) -> None:
-        """Give an account whose lists depend on its clients a catalogue of its own."""
+    def regroup(self, known: OwnerLists) -> None:
+        """Give an account whose lists depend on its clients a catalogue of its own, and any other a common one."""
         assert known.group is not None
-        lists, known.varies = known.group.lists, True
-        self._assign(known, self._group_of(lists, known))
-        self._drop_groups()
+        self._assign(known, self._group_of(known.group.lists, known))
+        self.make_room_beside(known)
 
     def _group_of(self, lists: RemoteLists, known: OwnerLists) -> ListGroup:
         """Return the catalogue with these lists for an account; make it where it is new."""
-        key = f"{_fingerprint(lists)}:{known.owner if known.varies else ''}"
+        varies = known.capability_lists.varies
+        key = f"{_fingerprint(lists)}:{known.owner if varies else ''}"
         group = self._groups.pop(key, None)
         is_new = group is None
         if group is None:
             group = self.make_group(lists)
-            group.varying = known.capability_lists if known.varies else None
+            group.varying = known.capability_lists if varies else None
             group.show_to(self.conversations.shared_audience)
         # At the end: the first one is the one that was used longest ago.
         self._groups[key] = group
@@ -419,12 +423,18 @@ class AccountLists(SharedLists):
             self._offer(group)
         return group
 
-    def _drop_groups(self) -> None:
-        """Forget the accounts whose lists were used longest ago, where there are too many different lists."""
-        while len(self._groups) > MAX_GROUPS:
-            oldest = next(iter(self._groups.values()))
-            for known in [each for each in self._owners.values() if each.group is oldest]:
-                self.drop_owner(known)
+    def make_room_beside(self, known: OwnerLists) -> None:
+        """Forget other accounts, those whose lists were used longest ago, while there are too many different lists."""
+        overlays = (each.capability_lists.overlays for each in self._owners.values())
+        excess = len(self._groups) + sum(1 for _ in chain.from_iterable(overlays)) - MAX_GROUPS
+        for oldest in list(self._groups.values()) if excess > 0 else ():
+            if excess <= 0:
+                return
+            if oldest is known.group:
+                continue
+            excess -= 1 + (0 if oldest.varying is None else sum(1 for _ in oldest.varying.overlays))
+            for each in [each for each in self._owners.values() if each.group is oldest]:
+                self.drop_owner(each)
 
     def _offer(self, group: ListGroup) -> None:
         generation = self.components.uris.generation

@@ -2,7 +2,8 @@
 
 Some servers list a tool only for clients that can do what the tool needs. The shared lists are those for a client that
 can do everything. They are compared with the lists for a client that can do nothing. Where these differ, each set of
-capabilities has lists of its own, which are read when a client with this set asks for a list.
+capabilities has lists of its own, which are read when a client with this set asks for a list. Both are compared again
+after a change; when they are the same, all clients see the shared lists again.
 
 The components are in a catalogue that is mounted in that of the upstream (`ListOverlay`). So names, policies, pins,
 restrictions and masks hold for them as for shared ones.
@@ -50,7 +51,8 @@ UNUSED_SECONDS: Final = 60.0
 #: The second number is for readings that calls of unlisted tools lead to.
 LEGACY_SECONDS: Final = 2.0
 LEGACY_UNLISTED_SECONDS: Final = 30.0
-#: How many seconds pass before the lists of a legacy upstream are compared again that were the same for all clients.
+#: How many seconds pass before lists are compared again that were read again without a change, and those of a legacy
+#: upstream in any case.
 COMPARE_SECONDS: Final = 300.0
 #: How many seconds pass before lists are compared again that could not be read.
 FAILED_SECONDS: Final = 60.0
@@ -126,7 +128,7 @@ class CapabilityLists:
         self._server = server
         self._timeout = READ_SECONDS if timeout is None else min(timeout, READ_SECONDS)
         self._sets: dict[bytes, SetLists] = {}
-        self._varies = False
+        self.varies: bool = False
         """Whether the lists depend on the capabilities of clients, as far as that is known."""
         self._compared: float | None = None
         """The change of the shared lists after which they were compared."""
@@ -184,7 +186,7 @@ class CapabilityLists:
         server, now = self._server, asyncio.get_running_loop().time()
         version = server.version
         lists = server.follower.lists
-        if lists is None or lists.is_partial or self._is_compared(version, now):
+        if lists is None or lists.is_partial or not (self.varies or self._is_to_be_compared(version, now)):
             return None
         key = self._key(call.request.capabilities)
         if key == self._key(EVERYTHING) or not server.conversations.sees_shared(_client_of(call)):
@@ -201,24 +203,26 @@ class CapabilityLists:
     def look_again(self, call: Call) -> Awaitable[Any] | None:
         """Read the lists of a client again that has other ones than the shared; None where that tells nothing new."""
         now = asyncio.get_running_loop().time()
-        known = self._sets.get(self._key(call.request.capabilities)) if self._varies else None
+        known = self._sets.get(self._key(call.request.capabilities)) if self.varies else None
         seconds = UNLISTED_SECONDS if self._is_modern else LEGACY_UNLISTED_SECONDS
         if known is None or known.overlay is None or now - known.read_at < seconds:
             return None
         known.version = None
         return self._wait(self._begin(self._key(call.request.capabilities), call.request.capabilities))
 
-    def _is_compared(self, version: float | None, now: float) -> bool:
-        """Return whether the lists are the same for all clients, as far as that has to be known now."""
-        if self._varies:
-            return False
+    def _is_to_be_compared(self, version: float | None, now: float) -> bool:
+        """Return whether nothing says any more whether the lists are the same for all clients."""
         if self._compared is None:
-            return now < self._compared_at + FAILED_SECONDS
-        return self._compared == version or (not self._is_modern and now < self._compared_at + COMPARE_SECONDS)
+            return now >= self._compared_at + FAILED_SECONDS
+        if now < self._compared_at + COMPARE_SECONDS:
+            return self._compared != version and self._is_modern
+        return self._compared != version or self._server.follower.read_at > self._compared_at
 
     def _is_too_old(self, known: SetLists, now: float) -> bool:
-        shared = self._server.follower
-        return shared.lists is not None and shared.lists.ttl is not None and known.read_at < shared.read_at
+        """Return whether the shared lists were read after those of a set."""
+        if known.read_at >= self._server.follower.read_at:
+            return False
+        return self._is_modern or now >= known.read_at + LEGACY_UNLISTED_SECONDS
 
     def _may_read(self, key: bytes, known: SetLists | None, now: float) -> bool:
         """Return whether there is room for the lists of a set, and they can be read soon."""
@@ -245,12 +249,13 @@ class CapabilityLists:
 
     async def _wait(self, reading: asyncio.Task[None]) -> None:
         """Wait for a reading, for as long as lists wait for one that was announced. A late one is a change."""
+        varied = self.varies
         await asyncio.wait({reading}, timeout=ANNOUNCED_SECONDS)
         if not reading.done():
-            reading.add_done_callback(self._announce)
+            reading.add_done_callback(partial(self._announce, varied))
 
-    def _announce(self, reading: asyncio.Task[None]) -> None:
-        if not reading.cancelled() and self._varies:
+    def _announce(self, varied: bool, reading: asyncio.Task[None]) -> None:
+        if not reading.cancelled() and (varied or self.varies):
             for family in FAMILIES:
                 self._server.catalog.changed(family)
 
@@ -266,31 +271,28 @@ class CapabilityLists:
         return reading
 
     async def _read(self, key: bytes, capabilities: Mapping[str, Any]) -> None:
-        server = self._server
+        server, loop = self._server, asyncio.get_running_loop()
         try:
             # One after the other: each may be a process.
             async with self._turn:
-                await asyncio.sleep(self._pause(self._sets.get(key), asyncio.get_running_loop().time()))
-                if not self._varies and not await self._compare():
+                await asyncio.sleep(self._pause(self._sets.get(key), loop.time()))
+                is_known = self.varies and not self._is_to_be_compared(server.version, loop.time())
+                if not is_known and not await self._compare():
                     return
                 known = self._sets.get(key)
                 version = server.version
-                if known is None or known.version != version:
+                if known is None or known.version != version or self._is_too_old(known, loop.time()):
                     self._put(key, await self._read_for(capabilities), version)
         except ToolwireError as error:
             log.debug("%s: its lists for other clients cannot be read: %s", server.name, error)
 
     async def _compare(self) -> bool:
         """Compare the shared lists with those for a client that can do nothing; return whether they differ."""
-        server = self._server
-        version, self._compared_at = server.version, asyncio.get_running_loop().time()
+        self._compared, self._compared_at = None, asyncio.get_running_loop().time()
+        version = self._server.version
         bare = await self._read_for(_NOTHING)
-        shared = server.follower.lists
-        self._varies = shared is not None and not _are_same(bare, shared)
-        self._compared = version
-        if self._varies:
-            self._put(self._key(_NOTHING), bare, version)
-        return self._varies
+        self._put(self._key(_NOTHING), bare, version)
+        return self.varies
 
     async def _read_for(self, capabilities: Mapping[str, Any]) -> RemoteLists:
         """Read the lists that the upstream has for a client with these capabilities."""
@@ -318,10 +320,18 @@ class CapabilityLists:
     def _put(self, key: bytes, lists: RemoteLists, version: float | None) -> None:
         """Show lists to the clients with a set of capabilities."""
         server, now = self._server, asyncio.get_running_loop().time()
-        known = self._sets.setdefault(key, SetLists())
-        known.version, known.read_at, known.used = version, now, max(known.used, now)
         shared = server.follower.lists
         is_shared = shared is not None and _are_same(lists, shared)
+        if key == self._key(_NOTHING):
+            self._compared, self._compared_at = version, now
+            if is_shared or shared is None:
+                self._share_again()
+                return
+            self.varies = True
+            if key not in self._sets and len(self._sets) >= MAX_SETS:
+                return
+        known = self._sets.setdefault(key, SetLists())
+        known.version, known.read_at, known.used = version, now, max(known.used, now)
         before = known.overlay
         if not is_shared and before is not None and _are_same(lists, before.lists):
             return
@@ -329,6 +339,15 @@ class CapabilityLists:
         if known.overlay is not None:
             server.fill_overlay(known.overlay)
         self._exchange(before, known.overlay)
+
+    def _share_again(self) -> None:
+        """Show the shared lists to all clients: they do not depend on what clients can do."""
+        if not self.varies:
+            return
+        for key in tuple(self._sets):
+            self._drop(key)
+        self.varies = False
+        self._server.hide_shared(self._server.conversations.shared_audience)
 
     def _drop(self, key: bytes) -> None:
         self._exchange(self._sets.pop(key).overlay, None)
@@ -355,7 +374,7 @@ class CapabilityLists:
             reading.cancel()
         for key in tuple(self._sets):
             self._drop(key)
-        self._varies, self._compared, self._compared_at = False, None, -inf
+        self.varies, self._compared, self._compared_at = False, None, -inf
         self._turn = asyncio.Lock()  # The next one who waits may do so on another loop.
         return ending
 
