@@ -7,32 +7,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from heapq import nsmallest
 from itertools import islice
-from math import log
+from math import log, sqrt
 from typing import Any, Final
 
 from msgspec import Struct, UnsetType
 
 from toolwire.protocol.types.tools import Tool
-from toolwire.search.words import split_words, terms
+from toolwire.search.words import query_terms, split_words, terms
 from toolwire.tokens import definition_tokens
 from toolwire.util.expiring import Expiring
 
-#: How many characters and words of a query count.
+#: How many characters of a query are read.
 MAX_QUERY: Final = 1_000
-MAX_QUERY_WORDS: Final = 50
 #: Prefix of a query that names tools instead of describing them: `select:create_issue,merge`.
 SELECT: Final = "select:"
+#: The members of `_meta` by which servers tell hosts how a tool is found, and what it belongs to.
+SEARCH_HINT: Final = "anthropic/searchHint"
+GROUP: Final = "io.toolwire/group"
 _K1: Final = 1.2
 _B: Final = 0.75
-#: The member of `_meta` with which hosts and servers say by what else a tool is found.
-SEARCH_HINT: Final = "anthropic/searchHint"
 #: What a word counts in each field, and how many words of the field are counted.
 _FIELDS: Final = (("name", 3.0, 40), ("text", 1.0, 200), ("arguments", 0.3, 200), ("server", 1.0, 20))
 
 
-class IndexedTool(Struct, frozen=True, kw_only=True):
+class IndexedTool(Struct, frozen=True, kw_only=True, dict=True):
     """The searchable parts of a tool."""
 
     name: str
@@ -44,9 +45,10 @@ class IndexedTool(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_definition(cls, tool: Tool, server: str = "") -> IndexedTool:
-        """Read the definition of a listed tool, with the keywords of its `anthropic/searchHint`."""
+        """Read the definition of a listed tool, with its search hint and its group."""
         title, description = ("" if isinstance(text, UnsetType) else text for text in (tool.title, tool.description))
-        hint = None if isinstance(tool.meta, UnsetType) else tool.meta.get(SEARCH_HINT)
+        meta: Mapping[str, Any] = {} if isinstance(tool.meta, UnsetType) else tool.meta
+        hint, group = meta.get(SEARCH_HINT), meta.get(GROUP)
         keywords = hint if isinstance(hint, list) else [hint]
         return cls(
             name=tool.name,
@@ -54,16 +56,24 @@ class IndexedTool(Struct, frozen=True, kw_only=True):
             description=description,
             input_schema=tool.input_schema,
             keywords=tuple(each for each in keywords if isinstance(each, str)),
-            server=server,
+            server=" ".join(filter(None, (server, group if isinstance(group, str) else ""))),
         )
 
-    def field(self, name: str) -> str:
-        """Return the text of a field of the index."""
-        if name == "text":
-            return " ".join((self.title, *self.keywords, self.description))
-        if name == "arguments":
-            return _argument_text(self.input_schema)
-        return self.name if name == "name" else self.server
+    @cached_property
+    def counts(self) -> list[Counter[str]]:
+        """The counted words of each field."""
+        texts = {
+            "name": self.name,
+            "text": " ".join((self.title, *self.keywords, self.description)),
+            "arguments": _argument_text(self.input_schema),
+            "server": self.server,
+        }
+        return [Counter(islice(terms(texts[name]), most)) for name, _, most in _FIELDS]
+
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated size of the definition in a model's context."""
+        return definition_tokens(self.name, self.description, self.input_schema)
 
 
 class ToolHit(Struct, frozen=True):
@@ -83,26 +93,24 @@ class ToolIndex:
 
     def __init__(self, tools: Iterable[IndexedTool]) -> None:
         self.tools: tuple[IndexedTool, ...] = tuple(tools)
-        self._names = [" ".join(split_words(tool.name)) for tool in self.tools]
-        self._postings: dict[str, list[tuple[int, float]]] = {}
-        self._tokens: dict[int, int] = {}
-        self._count()
-
-    def _count(self) -> None:
-        counts = [[Counter(islice(terms(tool.field(name)), most)) for name, _, most in _FIELDS] for tool in self.tools]
-        total = len(counts) or 1
-        averages = [max(sum(each[at].total() for each in counts) / total, 1.0) for at in range(len(_FIELDS))]
-        for number, fields in enumerate(counts):
+        self._spoken_names = [" ".join(split_words(tool.name)) for tool in self.tools]
+        # For each term the tools that have it: the number of the tool, the score, the share of its name.
+        self._postings: dict[str, list[tuple[int, float, float]]] = {}
+        total = len(self.tools) or 1
+        sums = [sum(tool.counts[at].total() for tool in self.tools) for at in range(len(_FIELDS))]
+        for number, tool in enumerate(self.tools):
             weights: dict[str, float] = {}
-            for (_, weight, _), counter, average in zip(_FIELDS, fields, averages, strict=True):
-                norm = weight / (1 - _B + _B * counter.total() / average)
+            for (_, weight, _), counter, words in zip(_FIELDS, tool.counts, sums, strict=True):
+                norm = weight / (1 - _B + _B * counter.total() / max(words / total, 1.0))
                 for term, times in counter.items():
                     weights[term] = weights.get(term, 0.0) + times * norm
+            named = tool.counts[0]
             for term, value in weights.items():
-                self._postings.setdefault(term, []).append((number, value / (_K1 + value)))
+                share = 1 / len(named) if term in named else 0.0
+                self._postings.setdefault(term, []).append((number, value / (_K1 + value), share))
         for term, found in self._postings.items():
             rarity = log(1 + (total - len(found) + 0.5) / (len(found) + 0.5))
-            self._postings[term] = [(number, value * rarity) for number, value in found]
+            self._postings[term] = [(number, value * rarity, share) for number, value, share in found]
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -115,28 +123,45 @@ class ToolIndex:
         query = query[:MAX_QUERY].strip()
         if query.startswith(SELECT):
             return self._select(query[len(SELECT) :].split(","))[:limit]
-        scores: dict[int, float] = {}
-        matched: dict[int, list[str]] = {}
-        for term, word in _query_terms(query).items():
-            for number, score in self._postings.get(term, ()):
-                scores[number] = scores.get(number, 0.0) + score
-                matched.setdefault(number, []).append(word)
+        asked = query_terms(query)
+        scores = self._scores(asked)
         tiers = self._name_tiers(query)
         ranked = nsmallest(
             limit,
             scores.keys() | tiers.keys(),
             key=lambda at: (-tiers.get(at, 0), -scores.get(at, 0.0), self.tools[at].name, self.tools[at].server),
         )
-        return [self._hit(at, scores.get(at, 0.0), matched.get(at) or [query]) for at in ranked]
+        return [self._hit(at, scores.get(at, 0.0), self._matched(at, asked) or [query]) for at in ranked]
+
+    def _scores(self, asked: Mapping[str, tuple[str, float]]) -> dict[int, float]:
+        """Return the scores of the tools that match, raised by the shares of their name and of the query they match."""
+        scores: dict[int, float] = {}
+        shares: dict[int, float] = {}
+        typed: dict[int, float] = {}
+        for term, (_, weight) in asked.items():
+            is_typed = weight == 1
+            for number, score, share in self._postings.get(term, ()):
+                scores[number] = scores.get(number, 0.0) + score * weight
+                shares[number] = shares.get(number, 0.0) + share
+                if is_typed:
+                    typed[number] = typed.get(number, 0.0) + 1
+        most = sum(weight == 1 for _, weight in asked.values()) or 1
+        return {
+            number: score * (1 + shares[number] / 2) * sqrt((typed.get(number, 0.0) + 0.5) / most)
+            for number, score in scores.items()
+        }
+
+    def _matched(self, at: int, asked: Mapping[str, tuple[str, float]]) -> list[str]:
+        counts = self.tools[at].counts
+        return [word for term, (word, _) in asked.items() if any(term in counter for counter in counts)]
 
     def _name_tiers(self, query: str) -> dict[int, int]:
-        """Return the tools whose names are the query (2) or begin with it (1)."""
+        """Return the tools whose names are the query (3), its words (2), or begin with these (1)."""
         asked = " ".join(split_words(query))
         if not asked:
             return {}
-        found = {at: 2 if name == asked else 1 for at, name in enumerate(self._names) if name.startswith(asked)}
-        exact = [at for at in found if self.tools[at].name == query]
-        return found | dict.fromkeys(exact, 3)
+        found = {at: 2 if name == asked else 1 for at, name in enumerate(self._spoken_names) if name.startswith(asked)}
+        return {at: 3 if self.tools[at].name == query else tier for at, tier in found.items()}
 
     def _select(self, names: Iterable[str]) -> list[ToolHit]:
         asked = [name.strip() for name in names]
@@ -144,9 +169,7 @@ class ToolIndex:
 
     def _hit(self, at: int, score: float, words: Iterable[str]) -> ToolHit:
         tool = self.tools[at]
-        if at not in self._tokens:
-            self._tokens[at] = definition_tokens(tool.name, tool.description, tool.input_schema)
-        return ToolHit(tool.name, tool.server, round(score, 3), tuple(dict.fromkeys(words)), self._tokens[at])
+        return ToolHit(tool.name, tool.server, round(score, 3), tuple(dict.fromkeys(words)), tool.tokens)
 
 
 class ToolIndexes:
@@ -155,28 +178,28 @@ class ToolIndexes:
     def __init__(self, max_entries: int = 8) -> None:
         self._indexes: Expiring[tuple[Hashable, frozenset[Hashable]], ToolIndex] = Expiring(max_entries)
 
+    def find(self, visible: Iterable[Hashable], revision: Hashable = None) -> ToolIndex | None:
+        """Return the index of these visible tools, if it is kept."""
+        return self._indexes.use((revision, frozenset(visible)))
+
     def get(self, visible: Iterable[Hashable], revision: Hashable, make: Callable[[], ToolIndex]) -> ToolIndex:
-        """Return the index of these visible names; `make` builds it when names or `revision` are new."""
-        key = (revision, frozenset(visible))
-        index = self._indexes.use(key)
+        """Return the index of these visible tools; `make` builds it when they or `revision` are new."""
+        visible = frozenset(visible)
+        index = self.find(visible, revision)
         if index is None:
             index = make()
-            self._indexes.put(key, index)
+            self._indexes.put((revision, visible), index)
         return index
 
 
-def _query_terms(query: str) -> dict[str, str]:
-    """Return the terms of a query, each once, with the word of the query it comes from."""
-    found: dict[str, str] = {}
-    for word in islice(split_words(query), MAX_QUERY_WORDS):
-        for term in terms(word):
-            found.setdefault(term, word)
-    return found
-
-
 def _argument_text(schema: Mapping[str, Any]) -> str:
+    """Return the names, descriptions and choices of the arguments of a tool."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
-    texts = (each.get("description") if isinstance(each, Mapping) else None for each in properties.values())
-    return " ".join((*properties, *(text for text in texts if isinstance(text, str))))
+    texts: list[Any] = list(properties)
+    for each in properties.values():
+        if isinstance(each, Mapping):
+            choices = each.get("enum")
+            texts += (each.get("description"), *(choices if isinstance(choices, list) else ()))
+    return " ".join(text for text in texts if isinstance(text, str))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import islice
 from typing import Final
 
 _RUN: Final = re.compile(r"[A-Za-z0-9]+|[^\W_A-Za-z0-9]+")
@@ -53,6 +54,18 @@ _ABBREVIATIONS: Final = {
 }  # fmt: skip
 
 
+#: Words of which a description often has another one than the query.
+_ALIKE: Final = (
+    "create add new make open insert", "delete remove destroy", "update edit modify change close",
+    "get fetch read retrieve show view", "list browse enumerate", "search find query lookup",
+    "run execute trigger start", "comment reply", "who people user member",
+)  # fmt: skip
+#: What such a word counts, compared with one that was typed.
+_ALIKE_WEIGHT: Final = 0.3
+#: How many words of a query are read.
+MAX_QUERY_WORDS: Final = 50
+
+
 def split_words(text: str) -> Iterator[str]:
     """Yield the words of a text in lower case: names split at case, digits and underscores."""
     if not text.isascii():
@@ -77,6 +90,30 @@ def terms(text: str) -> Iterator[str]:
     """Yield what the index counts of a text: stems of its words, without stop words."""
     for word in split_words(text):
         yield from _terms_of(word)
+
+
+def query_terms(query: str) -> dict[str, tuple[str, float]]:
+    """Return the terms of a query, each with the word it comes from and its weight."""
+    words = tuple(islice(split_words(query), MAX_QUERY_WORDS))
+    found: dict[str, tuple[str, float]] = {}
+    for word in words:
+        for term in _terms_of(word):
+            found.setdefault(term, (word, 1.0))
+    for word in words:
+        for term in _alike().get(stem(word), ()):
+            found.setdefault(term, (word, _ALIKE_WEIGHT))
+    return found
+
+
+@cache
+def _alike() -> dict[str, list[str]]:
+    """Return the stems that stand for a stem, too."""
+    found: dict[str, list[str]] = {}
+    for group in _ALIKE:
+        stems = list(map(stem, group.split()))
+        for each in stems:
+            found.setdefault(each, []).extend(other for other in stems if other != each)
+    return found
 
 
 @lru_cache(maxsize=8192)
