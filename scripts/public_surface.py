@@ -37,6 +37,7 @@ MODULES = (
     "toolwire.logs",
     "toolwire.messages",
     "toolwire.openapi",
+    "toolwire.search",
     "toolwire.shape",
     "toolwire.stores",
     "toolwire.testing",

@@ -26,6 +26,7 @@ SUBMODULES = (
     "logs",
     "messages",
     "openapi",
+    "search",
     "stores",
     "testing",
     "transports",

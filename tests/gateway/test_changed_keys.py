@@ -31,6 +31,7 @@ from toolwire.gateway.config.tables import BackEntry, FileTables, GatewayTable, 
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.openapi import openapi
 from toolwire.openapi.lock_file.lock import make_lock, write_lock
+from toolwire.search import SearchSettings
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.limits import LIMITS_AT_USE, Limits
 
@@ -93,6 +94,7 @@ GATEWAY: dict[str, Row] = {
     ),
     "page_size": Row(1, lambda gateway: gateway.kernel.methods.pages.size == 1),
     "cache": Row({"ttl_ms": 5}, lambda gateway: gateway.kernel.methods.cache.ttl_ms == 5),
+    "search": Row({"mode": "auto"}, lambda gateway: gateway.settings.search.mode == "auto"),
     "schema_profile": Row("nullable"),
     "debug": Row(True, lambda gateway: gateway.settings.debug),
 }
@@ -699,6 +701,17 @@ INSIDE: dict[type[Any], Inside] = {
         whole={"path": ({"logger": "toolwire.test", "key": KEY}, {"path": "audit.log", "key": KEY})},
     ),
     tables.MetricsTable: Inside("gateway.metrics", {}, {"token": "t", "buckets": [1.0, 2.0]}),
+    SearchSettings: Inside(
+        "gateway.search",
+        {"mode": "auto"},
+        {
+            "mode": "always",
+            "threshold_tokens": 5,
+            "results": 7,
+            "pinned": ["a"],
+            "deferring_clients": ["x"],
+        },
+    ),
     tables.Cache: Inside("gateway.cache", {}, {"ttl_ms": 5, "scope": "public"}),
 }
 

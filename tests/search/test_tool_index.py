@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.cases import cases
 
 from toolwire.protocol import types as t
-from toolwire.search import IndexedTool, ToolIndex, ToolIndexes
+from toolwire.search import IndexedTool, ToolIndex
+from toolwire.search.tool_index import ToolIndexes
 from toolwire.search.words import split_words, stem, terms
 
 

@@ -274,6 +274,9 @@ def test_what_a_thread_adds_while_a_list_is_made_is_in_the_next_one() -> None:
         def lists(self, found: Any) -> bool:
             return True
 
+        def added(self, kind: str) -> dict[str, Any]:
+            return {}
+
     waiting = ["late", "later"]
     server = Server("s", tools=[ping_tool, Tool(ping_tool, name="second")])
     assert sorted(server.catalog.all("tools", Interrupting())) == ["ping_tool", "second"]

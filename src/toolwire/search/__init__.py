@@ -2,8 +2,8 @@
 
 from toolwire.search.settings import DEFERRING_CLIENTS as DEFERRING_CLIENTS
 from toolwire.search.settings import SearchSettings as SearchSettings
-from toolwire.search.settings import search_settings as search_settings
 from toolwire.search.tool_index import IndexedTool as IndexedTool
 from toolwire.search.tool_index import ToolHit as ToolHit
 from toolwire.search.tool_index import ToolIndex as ToolIndex
-from toolwire.search.tool_index import ToolIndexes as ToolIndexes
+
+__all__ = ["DEFERRING_CLIENTS", "IndexedTool", "SearchSettings", "ToolHit", "ToolIndex"]

@@ -10,7 +10,7 @@ decide what it may use. Lists are computed once for each permission set.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -46,6 +46,7 @@ Tool: TypeAlias = Found[ToolBase] | None
 #: How many callers are remembered that subscribed to restricted resources.
 MAX_SUBSCRIBERS: Final = 10_000
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[Mapping[str, Found[Any]]] = {}
 
 
 class AudienceOnWay(NamedTuple):
@@ -83,6 +84,9 @@ class View:
 
     def lists(self, found: Found[Any]) -> bool:
         return self.admitted.issuperset(self._access.demand(found).readers)
+
+    def added(self, kind: str) -> Mapping[str, Found[Any]]:
+        return _NOTHING
 
 
 class Access:

@@ -284,6 +284,9 @@ class Seen(SeesComponents, Protocol):
     def lists(self, found: Found[Any]) -> bool:
         """Return whether lists have a component that the callers see."""
 
+    def added(self, kind: str) -> Mapping[str, Found[Any]]:
+        """Return components that only these lists have, by their names."""
+
 
 class Claim(NamedTuple):
     """A name that an extension of a server has, and no other extension can have."""
@@ -1044,6 +1047,11 @@ class Catalog:
         _, names, items = self._order(kind, view)
         return {name: items[name].component for name in names}
 
+    def listed_ways(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
+        """Return the components in the lists of callers with a view, with the ways to them."""
+        _, names, items = self._order(kind, view)
+        return {name: items[name] for name in names}
+
     # --- pages ---
 
     def page(
@@ -1067,12 +1075,14 @@ class Catalog:
         known = self._ordered.get(key)
         if known is None or known[0] != version:
             has_overlays = view is None and any(each.is_overlay for each in self.family())
-            items = dict(self.merged(kind, _WITHOUT_OVERLAYS if has_overlays else view))
+            items = dict(self.merged(kind, WITHOUT_OVERLAYS if has_overlays else view))
             # A plain dict, not `Expiring`: each list looks here, and when it is full it is cheap to begin anew.
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            listed = sorted(name for name, found in items.items() if _is_listed(found, view))
+            added = {} if view is None else view.added(kind)
+            listed = sorted((*(name for name, found in items.items() if _is_listed(found, view)), *added))
+            items |= added
             known = self._ordered[key] = (version, listed, items)
         return known
 
@@ -1123,7 +1133,7 @@ class _WithoutOverlays:
         return not any(mount.catalog.is_overlay for mount in found.way)
 
 
-_WITHOUT_OVERLAYS: Final = _WithoutOverlays()
+WITHOUT_OVERLAYS: Final = _WithoutOverlays()
 
 
 # Stands for all that a server may have.

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.methods import TaskMethods
     from toolwire.server.tasks.watching import TaskCounts
+    from toolwire.server.tool_search import ToolSearch
     from toolwire.wire.process_workers import ProcessWorkers
 
 
@@ -117,6 +118,7 @@ class Kernel:
         self.notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         self._pings: dict[Session, Pinging] = {}
         self._tasks: TaskMethods | None = None
+        self._tool_search: ToolSearch | None = None
         self._making_tasks = threading.Lock()
         self.middleware: list[Middleware] = []
         self.enforcer: Enforcer | None = None
@@ -145,6 +147,15 @@ class Kernel:
                 if self._tasks is None:
                     self._tasks = TaskMethods(TaskManager(self), lambda: self.methods.pages.size)
         return self._tasks
+
+    @property
+    def tool_search(self) -> ToolSearch:
+        if self._tool_search is None:
+            # Imported here because most servers have no search.
+            from toolwire.server.tool_search import ToolSearch
+
+            self._tool_search = ToolSearch(self)
+        return self._tool_search
 
     @property
     def has_list_handler(self) -> bool:
@@ -309,6 +320,10 @@ class Kernel:
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         call = Call(self, request, outlet)
         CURRENT.set(call)
+        if self.settings.search is not None and request.method == "tools/call":
+            inner = await self.tool_search.find_inner(call)
+            if inner is not None:
+                return await self.tool_search.call_inner(inner, outlet)
         if self.catalog.has_upstreams and self.upstream_views.resolve(call) and self._entry is None:
             raise cast("ProtocolError", call.denial)
         if self._entry is None:
@@ -317,6 +332,10 @@ class Kernel:
             result = await (self._operations.get(request.method) or self._extended)(call)
             return self.results.finish(request.revision, result, is_open=False)
         return self.results.finish(request.revision, await self._entry(call))
+
+    async def load_caller_lists(self, call: Call) -> None:
+        """Load the lists of servers elsewhere that differ between callers."""
+        await _load_caller_lists(self.catalog, call)
 
     async def _admitted(self, call: Call) -> Any:
         """Refuse a caller who lacks a scope before any middleware runs; observers see the refusal."""
@@ -613,14 +632,20 @@ def _after_loading(catalog: Catalog, views: UpstreamViews, entry: Operation) -> 
     """
 
     async def run(call: Call) -> Any:
-        loading = (each.load_caller_lists for each in catalog.followers)
-        waits = [wait for load in loading if load is not None and (wait := load(call)) is not None]
-        if waits:
-            await asyncio.gather(*waits)
+        if await _load_caller_lists(catalog, call):
             views.resolve(call)
         return await entry(call)
 
     return run
+
+
+async def _load_caller_lists(catalog: Catalog, call: Call) -> bool:
+    """Load the lists of servers elsewhere that differ between callers. Return whether that took time."""
+    loading = (each.load_caller_lists for each in catalog.followers)
+    waits = [wait for load in loading if load is not None and (wait := load(call)) is not None]
+    if waits:
+        await asyncio.gather(*waits)
+    return bool(waits)
 
 
 async def _call_tool(call: Call) -> t.CallToolResult:

@@ -29,7 +29,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View, client_key
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
-from toolwire.server.catalog import Catalog, Found, Sees
+from toolwire.server.catalog import Catalog, Found, Seen, Sees
 from toolwire.server.completion import matching
 from toolwire.server.components import Cache, Component, Resource
 from toolwire.server.failures import Failures, as_revision_has_it
@@ -46,6 +46,7 @@ from toolwire.server.upstream_views import list_notes
 
 if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
+    from toolwire.server.tool_search import ToolSearch
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -72,6 +73,10 @@ class MethodParts(Protocol):
     @property
     def tasks(self) -> TaskMethods:
         """The methods for tasks, made at the first use."""
+
+    @property
+    def tool_search(self) -> ToolSearch:
+        """The search for tools, made at the first use."""
 
 
 class Methods:
@@ -130,10 +135,13 @@ class Methods:
 
     async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
         """Call a tool that is not in the catalogue: one of the low-level handlers, or none at all."""
-        found = self._catalog.unlisted_component("tools", params.name)
+        judged: CallTarget | None = call.target
+        if judged is not None and judged.found is not None and judged.found.component.is_unlisted:
+            found: Found[Any] | None = judged.found
+        else:
+            found = self._catalog.unlisted_component("tools", params.name)
         try:
             if self._lowlevel.active:
-                judged: CallTarget | None = call.target
                 if judged is not None and judged.found is not None:
                     found = judged.found
                 else:
@@ -175,7 +183,18 @@ class Methods:
             return self._cached(result, self._private(self.cache) if self._lowlevel.looks_at_caller else None)
         if self._catalog.awaited:
             await self.follow(call)
-        return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
+        view: Seen | None = self.view(call)
+        is_for_all = True
+        if call.settings.search is not None:
+            # Other clients of the same caller get other lists.
+            view, is_for_all = self._parts.tool_search.view_for(call) or view, False
+        return self._listed(
+            call,
+            "tools",
+            lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor),
+            view,
+            is_for_all=is_for_all,
+        )
 
     # --- resources ---
 
@@ -183,7 +202,10 @@ class Methods:
         if self._catalog.followers:
             await self.follow(call)
         return self._listed(
-            call, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
+            call,
+            "resources",
+            lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor),
+            self.view(call),
         )
 
     async def _list_templates(self, call: Call) -> Any:
@@ -193,6 +215,7 @@ class Methods:
             call,
             "templates",
             lambda items, cursor: t.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor),
+            self.view(call),
         )
 
     async def _read_resource(self, call: Call) -> Any:
@@ -256,7 +279,10 @@ class Methods:
         if self._catalog.followers:
             await self.follow(call)
         return self._listed(
-            call, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
+            call,
+            "prompts",
+            lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor),
+            self.view(call),
         )
 
     async def _get_prompt(self, call: Call) -> Any:
@@ -388,13 +414,21 @@ class Methods:
             text = f"The list is not complete: {', '.join(missing)} cannot be reached. Try again later"
             raise ProtocolError(INTERNAL_ERROR, text)
 
-    def _listed(self, call: Call, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
+    def _listed(
+        self,
+        call: Call,
+        kind: str,
+        result: Callable[[list[Any], Any], Any],
+        view: Seen | None = None,
+        *,
+        is_for_all: bool = True,
+    ) -> Any:
+        """Answer a list as the callers with a view get it. `is_for_all`: nothing else decides what it has."""
         revision = call.revision
         # The server never gives out "" as a cursor. Some clients send "" when they have no cursor.
         cursor = call.params.cursor or None
-        view = self.view(call)
         # What another server calls public is not, unless the operator trusts it.
-        is_shared = view is None and all(each.is_public for each in self._catalog.followers)
+        is_shared = is_for_all and view is None and all(each.is_public for each in self._catalog.followers)
         cache = None if is_shared else self._private(self.cache)
 
         def answer(items: list[Any], following: str | None, left_out: list[str]) -> Any:

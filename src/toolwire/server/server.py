@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.auth.vault.kinds import Kind
     from toolwire.auth.vault.vault import Vault
+    from toolwire.search import SearchSettings
     from toolwire.server.connections import Connection
     from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
@@ -107,6 +108,7 @@ class Server(Registering, Serving):
         page_size: int | None = None,
         cache: Cache | None = None,
         schema_profile: Profile = "portable",
+        search: SearchSettings | bool | Literal["auto"] = False,
         tasks: bool = False,
         debug: bool = False,
     ) -> None:
@@ -156,6 +158,7 @@ class Server(Registering, Serving):
                 page_size=page_size or limits.page,
                 cache=cache or Cache(),
                 debug=debug,
+                search=_search(search),
             ),
             stores=self.stores,
             sealer=make_sealer(keys, random=os.urandom),
@@ -402,6 +405,8 @@ class Server(Registering, Serving):
             self.catalog.changed("policy")
         if _page_options(settings) != _page_options(before):
             self.catalog.changed("pages")
+        if settings.search != before.search:
+            self.catalog.changed("tools")
         if settings.audit is not before.audit:
             from toolwire.server.observe.audit import change_log  # Here, because few servers have an audit log.
 
@@ -584,6 +589,14 @@ def _further(params: Mapping[str, Any]) -> FrozenParams:
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+def _search(search: Any) -> SearchSettings | None:
+    if search is False or search is None:
+        return None
+    from toolwire.search.settings import search_settings  # Here, because few servers have a search.
+
+    return search_settings(search)
 
 
 def _page_options(settings: Settings) -> tuple[int, Cache, int]:

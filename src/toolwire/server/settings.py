@@ -35,6 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     page_size: int
     cache: Cache
     debug: bool
+    search: Any = None  # `SearchSettings`, which few servers import; None for no search.
     beside: Any = None
     """The `Settings` whose policy and `auth=` hold, too, while others take their place; None for none."""
 

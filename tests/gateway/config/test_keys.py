@@ -176,6 +176,7 @@ ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ),
     ("page_size", 1, 2, None, 1, 2),
     ("cache", {"ttl_ms": 1}, {"ttl_ms": 2}, lambda found: found.ttl_ms, 1, 2),
+    ("search", {"mode": "auto"}, {"mode": "always", "pinned": ["a"]}, lambda found: found.mode, "auto", "always"),
     ("schema_profile", "nullable", "portable", None, "nullable", None),
     ("debug", True, False, None, True, None),
 ]

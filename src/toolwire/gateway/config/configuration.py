@@ -316,7 +316,7 @@ AT_ONCE: Final[Mapping[str, str]] = {
         name: name
         for name in (
             *("instructions", "capabilities", "auth", "local_principal", "policy"),
-            *("limits", "audit", "page_size", "cache", "debug"),
+            *("limits", "audit", "page_size", "cache", "search", "debug"),
         )
     },
 }

@@ -21,6 +21,7 @@ from toolwire.gateway.file_types import FilePath, Secret, StoreAddress, Table
 from toolwire.gateway.upstream_options import TIMEOUT_SECONDS, UpstreamSettings
 from toolwire.protocol.types import LoggingLevel
 from toolwire.schemas import Profile
+from toolwire.search import SearchSettings
 from toolwire.server.components import Cache
 from toolwire.server.http_options import HttpSettings
 from toolwire.server.limits import Limits
@@ -234,6 +235,8 @@ class GatewayTable(Table, kw_only=True, frozen=True):
     """How long, and by whom, lists may be kept."""
     schema_profile: Profile = "portable"
     """The profile of the schemas of tools in `directory`."""
+    search: SearchSettings | None = None
+    """When clients find tools by a search instead of a list."""
     debug: bool = False
     """Whether clients are told the errors of tools in `directory`."""
 

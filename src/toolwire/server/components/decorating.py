@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolwire.protocol import types as t
@@ -51,6 +51,14 @@ class ToolOptions(Options, total=False):
     """The view that shows its results: what `server.app()` returns."""
     visibility: Sequence[Audience] | None
     """Who may call it: models, the view of its server, or both; by default both."""
+    pinned: bool
+    """Whether it stays in lists of tools that are otherwise found by a search (`_meta["anthropic/alwaysLoad"]`)."""
+    keywords: Iterable[str]
+    """Words by which a search finds it, besides those of its description (`_meta["anthropic/searchHint"]`)."""
+    group: str | None
+    """The name of a group of tools, which a search shows and finds."""
+    max_result_chars: int | None
+    """How long its results may be before Claude Code cuts them (`_meta["anthropic/maxResultSizeChars"]`)."""
 
 
 class ResourceOptions(Options, total=False):

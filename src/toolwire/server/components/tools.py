@@ -171,6 +171,10 @@ class Tool(ToolBase):
         task_stays: bool = False,
         app: ViewOfTool | None = None,
         visibility: Sequence[Audience] | None = None,
+        pinned: bool = False,
+        keywords: Iterable[str] = (),
+        group: str | None = None,
+        max_result_chars: int | None = None,
         **options: Unpack[Options],
     ) -> None:
         if schema_profile not in PROFILES:
@@ -216,6 +220,18 @@ class Tool(ToolBase):
             from toolwire.server.components.views import meta_with_view
 
             options["meta"] = meta_with_view(self.name, meta, app, visibility)
+        if pinned or keywords or group is not None or max_result_chars is not None:
+            # Imported here because few tools have hints for a search.
+            from toolwire.server.components.search_hints import meta_with_hints
+
+            options["meta"] = meta_with_hints(
+                self.name,
+                options.get("meta"),
+                pinned=pinned,
+                keywords=keywords,
+                group=group,
+                max_result_chars=max_result_chars,
+            )
         super().__init__(binding, **options)
         if app is not None:
             binding.convert = app.attach(self, is_structured=structured)
