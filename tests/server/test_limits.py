@@ -73,7 +73,8 @@ def test_the_text_names_the_field_what_is_allowed_and_what_was_given(given: dict
 
 #: The fields for which 0 means none, or at once. With 0 of any other, a server could do none of its work.
 MAY_BE_ZERO = (
-    *("queue", "ping", "drain", "drain_stdio", "task_window", "tasks_dead", "streams", "batch", "rounds", "uris"),
+    *("queue", "ping", "drain", "drain_stdio", "drain_tasks"),
+    *("task_window", "tasks_dead", "streams", "batch", "rounds", "uris"),
     *("tasks_waiting", "task_ttl", "task_dead_ttl"),
 )
 

@@ -244,7 +244,13 @@ def make_server(replica: Replica) -> Server:
     fleet, process = replica.fleet, replica.process
     ledger, world = fleet.ledger, fleet.world
     limits = Limits(
-        task_window=0.1, tasks_running=TASKS_RUNNING, share=1.0, drain=DRAIN, task_ttl=300.0, task_wait=TASK_WAIT
+        task_window=0.1,
+        tasks_running=TASKS_RUNNING,
+        share=1.0,
+        drain=DRAIN,
+        drain_tasks=DRAIN,
+        task_ttl=300.0,
+        task_wait=TASK_WAIT,
     )
     server = Server("simulated", stores=replica.client.stores(), secret=SECRET, limits=limits)
 
@@ -312,12 +318,14 @@ def make_server(replica: Replica) -> Server:
         return answer(nonce, ctx)
 
     async def work(nonce: str, seconds: float, steps: int, asks: bool, ctx: Context, once: bool) -> str:
-        with _running(ledger, nonce, process, "working", once=once):
+        with _running(ledger, nonce, process, "working", once=once) as beginning:
             for number in range(steps):
                 await ctx.progress(number, steps, f"step {number}")
                 await asyncio.sleep(seconds / steps)
             if asks:
+                beginning.asks = True
                 check_name(nonce, await ctx.elicit(f"name of {nonce}?", str, key="name", timeout=240))
+                beginning.asks = False
         return answer(nonce, ctx)
 
     @server.tool(task="required")
@@ -390,7 +398,7 @@ def _running(ledger: Ledger, nonce: str, process: Process, state: str, *, once: 
     ledger.leave("orphaned", nonce)
     ledger.enter(state, nonce, process)
     try:
-        yield
+        yield beginning
         beginning.has_outcome = not process.dead
     finally:
         if not process.dead:

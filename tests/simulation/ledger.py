@@ -28,7 +28,7 @@ RULES: Final = {
     "no end": "every task that was accepted comes to an end, and its client is told",
     "end": "a task is cancelled only by its client",
     "end changed": "the end of a task stays what it is",
-    "begun twice": "a task that is not idempotent is begun once",
+    "begun twice": "a task that is not idempotent is begun once, and again only after it waited for an answer",
     "healthy": "a task of a replica that lives is neither failed nor run again by others",
     "finished": "a task whose handler ended in a replica that lives does not fail, whatever the store has lost",
     "two attempts": "an attempt that lost its task is stopped soon",
@@ -57,6 +57,13 @@ class Beginning:
         self.ended: float | None = None
         self.has_outcome = False
         """Whether the handler came to its own end, and was not cancelled."""
+        self.asks = False
+        """Whether the handler waits for an answer, or did when it was cancelled."""
+
+    @property
+    def was_put_back(self) -> bool:
+        """Return whether its process could put the task back: the handler only waited, and was cancelled in order."""
+        return self.asks and self.ended is not None
 
 
 class Work:
@@ -152,7 +159,7 @@ class Ledger:
         self.world.note(f"{nonce} begins")
         if work.begun:
             last = work.begun[-1]
-            if once and not self.lost_since(work.at):
+            if once and not last.was_put_back and not self.lost_since(work.at):
                 self.broken("begun twice", f"{nonce}: a task that is not idempotent ran a second time")
             elif last.ended is None and self.is_healthy(last.process, last.at) and not self.lost_since(work.at):
                 self.broken("healthy", f"{nonce} runs again, and {last.process.name} that ran it is healthy")

@@ -9,7 +9,7 @@ looks in either dialect, is decided here. Keeping it, and the clock, are the cal
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -414,10 +414,17 @@ def begin(record: Record, process: str) -> bool:
     return True
 
 
-def hand_back(record: Record) -> bool:
-    """The process that holds a task ends: another takes it where the call allows that, else it has failed."""
+def hand_back(record: Record, call: StoredCall | UnsetType = UNSET, steps: Mapping[str, Raw] | None = None) -> bool:
+    """The process that holds a task ends: another takes it where the call allows that, else it has failed.
+
+    `call` and `steps` are those of a handler that does nothing but wait for answers. It runs again from its start, as
+    any handler that asks does on 2026-07-28. Its open questions stay open, so that an answer is never dropped.
+    """
     if record.over:
         return False
+    if call is not UNSET:
+        record.call, record.steps = call, dict(steps or {})
+        return _put_back(record, keeps_questions=True)
     if not _may_move(record):
         return fail(record, ProtocolError(INTERNAL_ERROR, "The server stopped while the task was running"))
     return _put_back(record)
@@ -496,13 +503,14 @@ def _may_move(record: Record) -> bool:
     return record.call is not UNSET and (record.call.idempotent or not record.begun)
 
 
-def _put_back(record: Record, attempt: int | None = None) -> bool:
+def _put_back(record: Record, attempt: int | None = None, *, keeps_questions: bool = False) -> bool:
     before = len(encode(record))
     record.process, record.begun = "", False
     record.attempt = attempt or record.attempt
     record.message = WAITING
-    # The next run asks again what was asked and not answered.
-    record.questions, record.status = {}, "working"
+    if not keeps_questions:
+        # The next run asks again what was asked and not answered.
+        record.questions, record.status = {}, "working"
     _fill(record, before)
     return True
 
@@ -542,9 +550,12 @@ def say(record: Record, message: str, progress: float | None = None, total: floa
     return True
 
 
-def ask(record: Record, questions: Mapping[str, Question]) -> bool:
+def ask(record: Record, questions: Mapping[str, Question], waiting: Collection[str] | None = None) -> bool:
+    """The handler asks. `waiting` names all questions that it waits for: others are those of an earlier run."""
     if record.over:
         return False
+    if waiting is not None:
+        record.questions = {key: each for key, each in record.questions.items() if key in waiting}
     if len(record.questions) + len(record.answers) + len(questions) > MAX_QUESTIONS:
         raise too_many_questions()
     record.questions = {**record.questions, **questions}

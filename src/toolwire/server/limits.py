@@ -38,6 +38,7 @@ LIMITS_AT_USE: Final = (
     "ping",
     "drain",
     "drain_stdio",
+    "drain_tasks",
 )
 
 
@@ -126,6 +127,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that calls in flight get to finish when the connection or the server ends."""
     drain_stdio: float = 1.5
     """The same when standard input ends: clients kill a server that has not left two to four seconds later."""
+    drain_tasks: float = 5.0
+    """Seconds that running tasks get to finish when the server ends, from the same moment on as calls. A task that
+    waits for an answer is put back at once, so that another process asks."""
 
     def __post_init__(self) -> None:
         check_fields("Limits", _ALLOWED, self)
@@ -149,7 +153,9 @@ _ALLOWED: Final[dict[str, Allowed]] = {
         ),
         SECONDS,
     ),
-    **dict.fromkeys(("task_ttl", "task_window", "task_dead_ttl", "ping", "drain", "drain_stdio"), SECONDS_OR_NONE),
+    **dict.fromkeys(
+        ("task_ttl", "task_window", "task_dead_ttl", "ping", "drain", "drain_stdio", "drain_tasks"), SECONDS_OR_NONE
+    ),
     # The decoders of JSON reach the end of the stack with more levels.
     "depth": Allowed(1, 1_000, is_whole=True),
     "threads": Allowed(1, 10_000, is_whole=True),

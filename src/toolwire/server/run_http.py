@@ -203,8 +203,8 @@ def _run_workers(server: RunnableServer, options: Options, sockets: list[socket]
         supervisor = make_supervisor(
             options.workers,
             lambda worker: _work(worker, server, options, sockets, path),
-            # A worker ends its own calls after `drain` seconds, and then takes a moment to clean up.
-            grace=server.limits.drain + 5.0,
+            # A worker ends its own calls and tasks after these seconds, and then takes a moment to clean up.
+            grace=max(server.limits.drain, server.limits.drain_tasks) + 5.0,
             on_ready=ready,
             on_stop=lambda: _close(sockets),
             hear_hangup=server.hears_hangup,

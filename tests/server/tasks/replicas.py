@@ -94,7 +94,8 @@ class Replica:
     def __init__(self, shared: Stores, *, without: tuple[str, ...] = (), **options: Any) -> None:
         self.line = Line()
         self.stores = Stores(*(self.line.through(each) for each in (shared.kv, shared.log, shared.bus, shared.queue)))
-        given: dict[str, Any] = {"task_window": 0.0, "task_lease": LEASE, "drain": 0.0, **options.pop("limits", {})}
+        given: dict[str, Any] = {"task_window": 0.0, "task_lease": LEASE, "drain": 0.0, "drain_tasks": 0.0}
+        given |= options.pop("limits", {})
         self.server = Server("fleet", stores=self.stores, limits=Limits(**given), **options)
         self.go = asyncio.Event()
         self.started = asyncio.Event()

@@ -49,7 +49,7 @@ async def open_to(server: Server, revision: str, over: Over = "memory") -> Async
     finally:
         stopping = asyncio.create_task(app.stop())
         # Tasks that still run are waited for; here that time passes at once.
-        await elapse(server.limits.drain)
+        await elapse(max(server.limits.drain, server.limits.drain_tasks))
         await stopping
 
 

@@ -126,7 +126,7 @@ async def stopping(app: Any) -> asyncio.Task[None]:
 @pytest.mark.parametrize("revision", [CORE, MODERN])
 async def test_a_process_that_stops_waits_for_its_tasks(revision: str, clock: Clock) -> None:
     shared = shared_stores(clock)
-    replica, other = Replica(shared, limits={"drain": 30.0}), Replica(shared)
+    replica, other = Replica(shared, limits={"drain_tasks": 30.0}), Replica(shared)
     async with other.serving(revision) as join, join(principal=ADA) as client:
         app = replica.server.http_app()
         async with connect_http(app, revision, ABLE, principal=ADA) as there:
@@ -144,7 +144,7 @@ async def test_a_process_that_stops_waits_for_its_tasks(revision: str, clock: Cl
 @pytest.mark.covers("FLT-18")
 async def test_what_is_not_done_in_the_time_of_the_drain_is_handed_back(clock: Clock) -> None:
     shared = shared_stores(clock)
-    limits = {"drain": 5.0, "tasks_running": 3, "share": 1.0}
+    limits = {"drain_tasks": 5.0, "tasks_running": 3, "share": 1.0}
     replica, other = Replica(shared, limits=limits), Replica(shared)
     other.go.set()
     async with other.serving() as join, join(principal=ADA) as client:
@@ -170,7 +170,7 @@ async def test_what_is_not_done_in_the_time_of_the_drain_is_handed_back(clock: C
 @pytest.mark.covers("FLT-18")
 async def test_a_process_that_is_about_to_stop_takes_no_tasks(clock: Clock) -> None:
     shared = shared_stores(clock)
-    full, leaving = Replica(shared, limits={"tasks_running": 1}), Replica(shared, limits={"drain": 30.0})
+    full, leaving = Replica(shared, limits={"tasks_running": 1}), Replica(shared, limits={"drain_tasks": 30.0})
     async with full.serving() as join, leaving.serving() as there, join(principal=ADA) as client:
         await begin(client, "once", {"number": 0})
         leaving.server.kernel.drain()
@@ -188,7 +188,7 @@ async def test_a_process_that_is_about_to_stop_takes_no_tasks(clock: Clock) -> N
 async def test_an_application_that_stops_beside_another_does_not_end_the_tasks(clock: Clock) -> None:
     """One server may have several applications: tasks are taken again when it goes on after the drain."""
     shared = shared_stores(clock)
-    replica = Replica(shared, limits={"drain": 5.0})
+    replica = Replica(shared, limits={"drain_tasks": 5.0})
     async with replica.serving() as join, join(principal=ADA) as client:
         replica.server.kernel.drain()
         task = await begin(client, "once", {"number": 1})

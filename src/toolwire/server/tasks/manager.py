@@ -15,14 +15,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, CallRefused, ProtocolError
 from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.tasks import Record
+from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.access import Access
 from toolwire.server.call import Call, Host
 from toolwire.server.call_target import target_of
@@ -72,6 +72,8 @@ _LONGEST_PAUSE: Final = 5.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
 #: How long handlers get to end when the server stops, after the time of the drain.
 _CLEAN_UP_SECONDS: Final = 1.0
+#: How often a process that stops looks for tasks that began to wait for an answer.
+_DRAIN_LOOK_SECONDS: Final = 1.0
 #: How long after its drain a process may take to stop. One that still runs then serves somebody else.
 _DRAINING_SECONDS: Final = 10.0
 
@@ -127,7 +129,9 @@ class TaskManager:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
         self._beats = 0
+        # Until when tasks may run in a process that stops, and until when it counts as one that stops.
         self._drain_until: float | None = None
+        self._draining_until = 0.0
         self._background: set[asyncio.Task[Any]] = set()
 
     def use_stores(self) -> None:
@@ -547,12 +551,14 @@ class TaskManager:
     def is_draining(self) -> bool:
         """Return whether this process is about to stop, and so starts nothing new."""
         until, loop = self._drain_until, self._loop
-        return until is not None and (loop is None or loop.time() < until + _DRAINING_SECONDS)
+        return until is not None and (loop is None or loop.time() < self._draining_until)
 
     def drain(self) -> None:
         """Take no more tasks: this process is about to stop. From now on those that run have the time of the drain."""
         if self._drain_until is None and self._loop is not None:
-            self._drain_until = self._loop.time() + self.limits.drain
+            now, limits = self._loop.time(), self.limits
+            self._drain_until = now + limits.drain_tasks
+            self._draining_until = now + max(limits.drain, limits.drain_tasks) + _DRAINING_SECONDS
 
     async def stop(self) -> None:
         """Wait for tasks as long as the drain lasts, hand the rest back, and take no part any more."""
@@ -561,11 +567,16 @@ class TaskManager:
             self.forget_loop()  # The loop that used it last has ended.
             return
         until = self._drain_until if self.is_draining else None
-        self._drain_until = loop.time() if until is None else until
+        self._drain_until = until = loop.time() if until is None else until
+        self._draining_until = max(self._draining_until, until + _DRAINING_SECONDS)
         self._taking.stop()
-        while (left := self._drain_until - loop.time()) > 0 and (working := self._working()):
-            await asyncio.wait(working, timeout=left)
-        await self._hand_back()
+        while (left := until - loop.time()) > 0:
+            # Tasks that wait for a person need no time of this process.
+            await self._hand_back([run for run in self._held_runs() if run.may_run_again])
+            if not (working := self._working()):
+                break
+            await asyncio.wait(working, timeout=min(left, _DRAIN_LOOK_SECONDS))
+        await self._hand_back(self._held_runs())
         for followed in self.following.all():
             self.over(followed)
         if self._watching is not None:
@@ -580,24 +591,42 @@ class TaskManager:
         tasks = [task for run in self.following.runs() for task in (run.worker, run.starting) if task is not None]
         return [task for task in tasks if not task.done()]
 
-    async def _hand_back(self) -> None:
-        """End the handlers that run, and leave their tasks to others, or let them fail."""
-        runs = [run for run in self.following.runs() if run.process]
+    def _held_runs(self) -> list[Run]:
+        return [run for run in self.following.runs() if run.process]
+
+    async def _hand_back(self, runs: Sequence[Run]) -> None:
+        """End handlers. Their tasks go to other processes, or fail."""
         if not runs:
             return
+        calls = [self._call_to_run_again(run) for run in runs]
         for run in runs:
             run.stop()
         workers = [run.worker for run in runs if run.worker is not None]
         if workers:
             await asyncio.wait(workers, timeout=_CLEAN_UP_SECONDS)
-        handing = [self.change(run.key, rules.hand_back, holder=run.process) for run in runs if run.is_task]
+        handing = [self._hand_back_task(run, call) for run, call in zip(runs, calls, strict=True) if run.is_task]
         await asyncio.gather(*handing, return_exceptions=True)
         await self.bells.ring_ready(self.records.server)
         await _end(workers)
 
+    def _call_to_run_again(self, run: Run) -> StoredCall | UnsetType:
+        """Return the call of a handler that only waits for answers; nothing where it must not run again."""
+        if not run.may_run_again or run.call.outlet.is_local:
+            return UNSET
+        return stored(run.call, run.tool, self.acceptance.kind(run), self.limits)
+
+    async def _hand_back_task(self, run: Run, call: StoredCall | UnsetType) -> None:
+        """Put the task of an ended handler back, or let it fail."""
+        if run.worker is not None and not run.worker.done():
+            call = UNSET  # It does not heed its cancellation, so it does more than wait.
+        try:
+            await self.change(run.key, lambda record: rules.hand_back(record, call, run.steps), holder=run.process)
+        except NoRoom:
+            await self.change(run.key, rules.hand_back, holder=run.process)
+
     def forget_loop(self) -> None:
         """Forget what belongs to the loop that it took part on, which has ended."""
-        self._drain_until = inf
+        self._drain_until = self._draining_until = inf
         self.slots.forget_loop()
         self._taking.forget_loop()
         self._lease.forget_loop()

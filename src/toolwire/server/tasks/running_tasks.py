@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from math import inf, isfinite
 from typing import Any, Final, Protocol
 
@@ -280,6 +280,16 @@ class Run(Followed):
     def is_asking(self) -> bool:
         """Return whether the handler waits for an answer of the client."""
         return self._asking is not None and self._asking.is_waiting
+
+    @property
+    def steps(self) -> dict[str, Raw]:
+        """The results of the steps that the handler has made."""
+        return {} if self._asking is None else self._asking.steps
+
+    @property
+    def may_run_again(self) -> bool:
+        """Return whether the handler does nothing but wait for answers, and may run again from its start."""
+        return self.tool.replay and self._asking is not None and self._asking.may_run_again
 
     # --- becoming a task ---
 
@@ -560,11 +570,11 @@ class Run(Followed):
         except ProtocolError:
             pass  # The log has the reason. An answer that comes now is not waited for.
 
-    async def ask(self, questions: dict[str, Question]) -> Record | None:
+    async def ask(self, questions: dict[str, Question], waiting: Collection[str]) -> Record | None:
         def edit(record: Record) -> bool:
             # A call that is run again asks what was answered before.
             fresh = {key: question for key, question in questions.items() if key not in record.answers}
-            return bool(fresh) and rules.ask(record, fresh)
+            return bool(fresh) and rules.ask(record, fresh, waiting)
 
         return await self._keeper.change_own(self, edit)
 

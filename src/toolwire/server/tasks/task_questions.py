@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -30,7 +30,7 @@ class AskingRun(Protocol):
 
     async def open(self) -> None: ...
 
-    async def ask(self, questions: dict[str, Question]) -> Record | None: ...
+    async def ask(self, questions: dict[str, Question], waiting: Collection[str]) -> Record | None: ...
 
     async def withdraw(self, name: str) -> None: ...
 
@@ -55,6 +55,9 @@ class TaskAsking:
         self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
         self._new: dict[str, Question] = {}
         self._writing: asyncio.Task[None] | None = None
+        # The questions and steps that have not returned, and whether one of these questions returned before the rest.
+        self._asked = self._stepping = 0
+        self._is_ahead = False
 
     def continue_rounds(self, rounds: Rounds) -> None:
         """Take over the steps and the names of questions of the call that became this task."""
@@ -65,6 +68,14 @@ class TaskAsking:
         """Return whether a question is open."""
         return bool(self._waiting)
 
+    @property
+    def may_run_again(self) -> bool:
+        """Return whether the handler is where a round of questions would end it, and run it again from its start.
+
+        It is not once it has an answer while another question is open: what it does with that answer would be repeated.
+        """
+        return self._asked > 0 and not self._stepping and not self._is_ahead
+
     async def ask(
         self,
         kind: Kind,
@@ -73,6 +84,14 @@ class TaskAsking:
         threaded: bool = False,
         timeout: float | None = None,
     ) -> Raw:
+        self._asked += 1
+        try:
+            return await self._ask(kind, params, key, timeout)
+        finally:
+            self._asked -= 1
+            self._is_ahead = self._asked > 0
+
+    async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None, timeout: float | None) -> Raw:
         revision = self._run.revision
         try:
             said = UNSET if params is None else Raw(msgspec.json.encode(shape(params, revision)))
@@ -115,7 +134,7 @@ class TaskAsking:
                 await asyncio.sleep(0)  # What is asked together is shown together.
             questions, self._new = self._new, {}
             try:
-                record = await self._run.ask(questions)
+                record = await self._run.ask(questions, self._waiting)
             except LeaseLost:
                 self._run.stop()
             except (TasksUnreachable, NoRoom):
@@ -151,7 +170,12 @@ class TaskAsking:
             waiting[1].set_exception(error)
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        # A task is never replayed, so the step simply runs; the value looks as it would after a replay.
         check_step(name, self._names)
         done = self.steps.get(name)
-        return msgspec.json.decode(step_result(name, await run()) if done is None else done)
+        if done is None:
+            self._stepping += 1
+            try:
+                done = self.steps[name] = Raw(step_result(name, await run()))
+            finally:
+                self._stepping -= 1
+        return msgspec.json.decode(done)
