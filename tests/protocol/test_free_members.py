@@ -118,6 +118,30 @@ CASES: list[tuple[type[t.Wire], dict[str, Any], dict[str, Any]]] = [
             "maxTokens": 9,
         },
     ),
+    # Words of the protocol are kept in their place alone, and nothing else is kept there.
+    (
+        t.ListToolsResult,
+        {"resultType": "complete", "cacheScope": "private"},
+        {"resultType": "complete", "cacheScope": "private"},
+    ),
+    (
+        t.ListToolsResult,
+        {"resultType": X, "cacheScope": "form", "tools": []},
+        {"resultType": "-", "cacheScope": "-", "tools": []},
+    ),
+    (t.CallToolResult, {"content": [], "mode": "form"}, {"content": [], "-mode": "-"}),
+    (t.ElicitRequestParams, {"mode": "url", "message": X}, {"mode": "url", "message": "-"}),
+    (t.ElicitRequestParams, {"mode": X, "message": X}, {"mode": "-", "message": "-"}),
+    (
+        t.CreateMessageRequestParams,
+        {"messages": [], "includeContext": "thisServer", "toolChoice": {"mode": "auto"}},
+        {"messages": [], "includeContext": "thisServer", "toolChoice": {"mode": "auto"}},
+    ),
+    (
+        t.CreateMessageRequestParams,
+        {"messages": [], "includeContext": [X], "toolChoice": {"mode": X}},
+        {"messages": [], "includeContext": ["-"], "toolChoice": {"mode": "-"}},
+    ),
     # Both dialects of tasks.
     (t.CreateTaskResult, {"task": {**TASK, "ttl": 9}}, {"task": {**TASK, "ttl": 9}}),
     (

@@ -3,7 +3,7 @@
 The place of a member in its message decides, never its name alone or the names beside it:
 
     base64, ids, cursors, times, fixed words   the protocol's own: kept
-    text that is not base64 in its place       the author's: rewritten
+    text that is none of these in its place    the author's: rewritten
     numbers of a wire type, names of members   the protocol's own: kept, except priorities
     ids in `_meta`                             kept only in messages that the protocol gives them to
     any other text of a wire type              the author's: rewritten
@@ -29,7 +29,7 @@ from toolwire.protocol.methods import METHODS
 #: Rewrites a JSON value that the author of a message chose.
 Rewrite: TypeAlias = Callable[[Any], Any]
 
-# Text members of wire types that a peer sends back or compares, and words that the protocol leaves open.
+# Text members of wire types that a peer sends back or compares.
 _HANDLES: Final = frozenset(
     {
         "taskId",
@@ -39,12 +39,15 @@ _HANDLES: Final = frozenset(
         "progressToken",
         "id",
         "toolUseId",
-        "resultType",
-        "cacheScope",
-        "mode",
-        "includeContext",
     }
 )
+# Members of wire types with words of the protocol, which it leaves open. Any other text in their place is the author's.
+_WORDS: Final[dict[str, frozenset[str]]] = {
+    "resultType": frozenset({"complete", "input_required", "task"}),
+    "cacheScope": frozenset({"public", "private"}),
+    "mode": frozenset({"form", "url", "auto", "required", "none"}),
+    "includeContext": frozenset({"none", "thisServer", "allServers"}),
+}
 # Names in `_meta` whose values a peer compares, and the messages that have them. In all other messages, as in the
 # results of calls and in blocks of content, a handler may have written any text there.
 _META_HANDLES: Final[dict[str, tuple[type[t.Wire], ...]]] = {
@@ -163,6 +166,8 @@ def _rewrite_struct(type_: type[Struct], value: dict[str, Any], rewrite: Rewrite
     for name, item in value.items():
         if name == tag or (name in _HANDLES and name in fields):
             own[name] = item if isinstance(item, str | int) else rewrite(item)
+        elif name in _WORDS and name in fields:
+            own[name] = item if isinstance(item, str) and item in _WORDS[name] else rewrite(item)
         elif name == "_meta":
             own[name] = _rewrite_meta(type_, item, rewrite)
         elif name in _TIMES and name in fields:
