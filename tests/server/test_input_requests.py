@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import random
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -426,6 +427,35 @@ async def test_result_of_a_step_is_refused_where_json_would_change_it(revision: 
             assert said.startswith("The result of the step 'only' must be a JSON value: "), name
         for name, value in right.items():
             assert (await call(client, "step", {"of": name}, names())).text == repr(value)
+
+
+@every_revision
+@pytest.mark.parametrize("as_task", [False, True])
+async def test_result_of_a_step_is_the_same_in_every_round(revision: str, as_task: bool) -> None:
+    server = Server("steps", limits=Limits(task_window=0.0) if as_task else Limits())
+    seen: list[str] = []
+    values: dict[str, tuple[Any, Any]] = {
+        "bytes": (b"\x00\xff", "AP8="),
+        "bytearray": (bytearray(b"\x00\xff"), "AP8="),
+        "tuple": ((1, b"a"), [1, "YQ=="]),
+        "keys": ({1: {2}}, {"1": [2]}),
+        "date": (datetime.date(2026, 7, 28), "2026-07-28"),
+        "large": (2**70, 2**70),
+    }
+
+    @server.tool(task="optional" if as_task else None)
+    async def step(of: str, ctx: Context) -> str:
+        value = await ctx.step("only", lambda: values[of][0])
+        seen.append(repr(value))
+        await ctx.elicit("First name?", str)
+        seen.append(repr(value))
+        return "done"
+
+    async with connect(server, revision, EVERYTHING) as client:
+        for name, (_, expected) in values.items():
+            seen.clear()
+            await call(client, "step", {"of": name}, names())
+            assert set(seen) == {repr(expected)}, name
 
 
 @every_revision

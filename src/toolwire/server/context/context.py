@@ -367,9 +367,9 @@ class Context:
     async def step(self, name: str, function: Callable[[], Any]) -> Any:
         """Run a side effect once, however often the handler is replayed; its result must be a JSON value.
 
-        The returned value has always been through JSON, so a dataclass comes back as a dict. Raise `TypeError` for
-        values that JSON lacks: objects, NaN and infinity. What is no Unicode in a text, such as the name of a file,
-        becomes U+FFFD, as in results.
+        The returned value has always been through JSON, in every round: a dataclass comes back as a dict, bytes as
+        base64 text. Raise `TypeError` for values that JSON lacks: objects, NaN and infinity. What is no Unicode in a
+        text, such as the name of a file, becomes U+FFFD, as in results.
         """
 
         async def run() -> Any:
