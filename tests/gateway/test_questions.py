@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -19,7 +20,9 @@ from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolFailed, UrlRequired
 from toolwire.protocol.revisions import MODERN
+from toolwire.server import asked_pages
 from toolwire.server.binding import Header
+from toolwire.stores.sqlite import SqliteStores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* deprecated since protocol revision:DeprecationWarning")
 
@@ -276,8 +279,12 @@ async def test_a_page_that_no_user_can_open_is_not_asked_for(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("way", ["question", "-32042"])
-async def test_a_completion_reaches_the_client_that_the_same_server_asked_alone(way: str) -> None:
+async def test_a_completion_reaches_the_client_that_the_same_server_asked_alone(
+    way: str, replicas: int, tmp_path: Path
+) -> None:
+    """With two replicas, the server says so to another one than the one that handed its question on."""
     ids = ["the-id"]
 
     def asking(name: str) -> Server:
@@ -303,20 +310,59 @@ async def test_a_completion_reaches_the_client_that_the_same_server_asked_alone(
     async def open_page(message: str, params: t.ElicitRequestParams) -> Accept:
         return Accept()
 
-    gateway = (
-        Gateway("front").add("a", asking("one"), revision="2025-11-25").add("b", asking("two"), revision="2025-11-25")
-    )
-    ask = Elicitation(url=open_page)
+    stores = SqliteStores(tmp_path / "stores.db")
+
+    def make_replica() -> Gateway:
+        gateway = Gateway("front", secret="s" * 32, stores=stores) if replicas == 2 else Gateway("front")
+        gateway.add("a", asking("one"), revision="2025-11-25")
+        return gateway.add("b", asking("two"), revision="2025-11-25")
+
+    gateway, ask = make_replica(), Elicitation(url=open_page)
+    other = make_replica() if replicas == 2 else gateway
+    options: dict[str, Any] = {"revision": "2025-11-25", "elicit": ask}
     async with (
-        testing.connect(gateway, revision="2025-11-25", elicit=ask, principal=Principal("alice")) as (alice, at_alice),
-        testing.connect(gateway, revision="2025-11-25", elicit=ask, principal=Principal("bob")) as (bob, at_bob),
+        testing.connect(gateway, principal=Principal("alice"), **options) as (alice, _),
+        testing.connect(other, principal=Principal("alice"), **options) as (alice_there, at_alice),
+        testing.connect(other, principal=Principal("bob"), **options) as (bob, at_bob),
     ):
         with suppress(ProtocolError):
             await alice.call_tool("a_visit")
-        for client, tool in ((alice, "b_done"), (bob, "a_done"), (bob, "b_done")):
+        for client, tool in ((alice_there, "b_done"), (bob, "a_done"), (bob, "b_done")):
             await client.call_tool(tool)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         assert not completed(at_alice) and not completed(at_bob)
-        await alice.call_tool("a_done")
+        await alice_there.call_tool("a_done")
         await until(lambda: completed(at_alice) == [{"elicitationId": ids[-1]}])
         assert not completed(at_bob)
+    stores.close()
+
+
+async def test_pages_that_a_server_invents_are_looked_up_a_few_at_a_time(tmp_path: Path) -> None:
+    server, looked_up, may_answer = Server("back"), list[str](), asyncio.Event()
+
+    @server.tool
+    async def done(ctx: Context) -> str:
+        for number in range(3 * asked_pages.MAX_AT_ONCE):
+            await ctx.elicitation_complete(str(number))
+        return "done"
+
+    stores = SqliteStores(tmp_path / "stores.db")
+    gateway = Gateway("front", secret="s" * 32, stores=stores).add("a", server, revision="2025-11-25")
+    get = gateway.stores.kv.get
+
+    async def slow(key: str) -> Any:
+        if key.startswith("toolwire:page:"):
+            looked_up.append(key)
+            await may_answer.wait()
+        return await get(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gateway.stores.kv, "get", slow)
+        async with testing.connect(gateway, revision="2025-11-25") as (client, _):
+            assert await client.call_tool("a_done", returns=str) == "done"
+            await until(lambda: len(looked_up) >= asked_pages.MAX_AT_ONCE)
+            assert len(looked_up) == asked_pages.MAX_AT_ONCE
+            assert await client.call_tool("a_done", returns=str) == "done"
+            may_answer.set()
+            await until(lambda: not gateway.kernel.asked_pages._tasks)
+    stores.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -32,13 +33,11 @@ from toolwire.protocol.lifecycle.terms import decode_params
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.open_codec import replace_members, with_unknown
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.rounds import Kind, Round, digest
+from toolwire.protocol.rounds import Kind, Round
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
 from toolwire.server.context.forms import check_url
 from toolwire.server.input_requests import Refused
-from toolwire.server.named_uris import NamedUris
-from toolwire.server.replay_state import limit_key
 from toolwire.server.subscriptions import USUAL_LEVEL
 from toolwire.wire.deadlines import CallClock
 from toolwire.wire.outlet import Outlet
@@ -214,23 +213,19 @@ def telling_client(call: Call, connection: RelayConnection) -> Callable[[Notice]
 def remember_page(call: Call, identifier: str | UnsetType) -> None:
     """Remember that a server asked a client to open a page, so that it may say when that is done."""
     if identifier is not UNSET:
-        _pages_of(call).add(call.server.name, limit_key(call), digest(identifier))
-
-
-def _has_asked(call: Call, params: t.ElicitationCompleteNotificationParams) -> bool:
-    return _pages_of(call).has(call.server.name, limit_key(call), [digest(params.elicitation_id)])
-
-
-def _pages_of(call: Call) -> NamedUris:
-    return cast("Kernel", call.host).asked_pages
+        cast("Kernel", call.host).asked_pages.add(call, identifier)
 
 
 def _hand_on(call: Call, notice: Notice) -> None:
-    if notice.method == "notifications/elicitation/complete" and not _has_asked(call, notice.params):
-        return  # The page of another server, or that of another client.
     notify = getattr(call.outlet.connection, "notify", None)
-    if notify is not None and not call.request.modern:
-        notify(_masked_method(call, notice), _masked(call, notice))
+    if notify is None or call.request.modern:
+        return
+    hand_on = partial(notify, _masked_method(call, notice), _masked(call, notice))
+    if notice.method == "notifications/elicitation/complete":
+        # Not for the page of another server, or that of another client.
+        cast("Kernel", call.host).asked_pages.tell_if_asked(call, notice.params.elicitation_id, hand_on)
+    else:
+        hand_on()
 
 
 def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:

@@ -97,6 +97,7 @@ from toolwire.protocol.sealing import BadSeal
 from toolwire.redaction import repr_without
 from toolwire.server.call import Call
 from toolwire.server.hops import Hop
+from toolwire.server.named_uris import MAX_URIS
 from toolwire.server.replay_state import MAX_STATE, principal_key
 from toolwire.stores import MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.channel import Sender
@@ -918,7 +919,7 @@ class Relay:
                 return self.failed(ProtocolError(error.code, _NO_PAGE), call)
             if call.revision != "2025-11-25":
                 return required
-            for page in _pages(error):
+            for page in _pages(error)[-MAX_URIS:]:
                 remember_page(call, page.elicitation_id)
             return error
         if method == "resources/read" and is_resource_not_found(error):

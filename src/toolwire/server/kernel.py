@@ -25,6 +25,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
+from toolwire.server.asked_pages import AskedPages
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Found, Owner, Way
@@ -105,7 +106,7 @@ class Kernel:
         self.results: Results = Results(identity)
         self.named_uris: NamedUris = NamedUris()
         """The URIs that servers behind this one named."""
-        self.asked_pages: NamedUris = NamedUris()
+        self.asked_pages: AskedPages = AskedPages(identity.name)
         """The ids of the pages that servers behind this one wanted opened."""
         self.hub: Hub = Hub(limits)
         self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
