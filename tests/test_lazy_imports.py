@@ -33,6 +33,8 @@ UNUSED = [
     "toolwire.wire.process_workers",
     "toolwire.wire.stdio",
     "jsonschema_rs",
+    "hashlib",
+    "hmac",
 ]
 
 

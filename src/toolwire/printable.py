@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from toolwire.lazy_patterns import lazy_pattern
 
 # Unicode, DerivedCoreProperties: Default_Ignorable_Code_Point, and blanks. Python counts some of them as printable. The
 # pages of the inspector and of the diff view name the same characters by their properties.
-_INVISIBLE: Final = re.compile(
+_INVISIBLE: Final = lazy_pattern(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\u2800\ufffc\U00013441\U00013442\U00016fe4\U0001d159]"

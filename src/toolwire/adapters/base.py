@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mode = Literal["input", "output"]
 
 
-class FreshDefault(NamedTuple):
+class FreshDefault(msgspec.Struct, frozen=True):
     """A default that is made anew for every call, and the value that a schema shows; UNSET for none."""
 
     make: Callable[[], Any]

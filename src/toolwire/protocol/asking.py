@@ -7,16 +7,16 @@ what the client declared. Forms and URLs are two capabilities, and so is samplin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.revisions import supports
 
 
-class Need(NamedTuple):
+class Need(Struct, frozen=True):
     """A capability that a question needs."""
 
     capability: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from hashlib import blake2b
 
 from toolwire.protocol.sealing import decode_base64url, encode_base64url
 
@@ -57,4 +56,7 @@ def page(sorted_keys: Sequence[str], after: str | None, size: int) -> tuple[Sequ
 
 def _checksum(kind: str, key: bytes) -> bytes:
     """Tells our cursors from noise and from those of another list. It is no signature: a cursor grants nothing."""
+    # Imported here because most lists have one page.
+    from hashlib import blake2b
+
     return blake2b(key, digest_size=_CHECKSUM_BYTES, key=kind.encode()[:64], person=b"toolwire cursor").digest()

@@ -12,7 +12,6 @@ that are left are asked again, in a state with the same id and the same deadline
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -88,6 +87,9 @@ _encode_state = msgspec.json.Encoder().encode
 def digest(*parts: Any) -> str:
     """A short name for a JSON value, the same however its members are ordered or spaced."""
     plain = [msgspec.json.decode(part) if isinstance(part, Raw) else part for part in parts]
+    # Imported here because most servers ask nothing.
+    import hashlib
+
     return hashlib.sha256(_encode(plain)).hexdigest()[:32]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -55,46 +54,83 @@ class Sealer(Protocol):
         """The payload; raises `BadSeal`."""
 
 
-class HmacSealer:
+class KeyedSealer:
+    """The keys of a sealer: one for each secret, by its key id. The id says nothing about the key.
+
+    They are derived at first use: most servers seal nothing.
+    """
+
+    __slots__ = ("_keys", "_purpose", "_secrets")
+
+    def __init__(self, secrets: Sequence[str | bytes], purpose: str) -> None:
+        """`purpose`: keys and ids differ between purposes."""
+        if isinstance(secrets, str | bytes):
+            raise TypeError("Secrets are a list: the first seals, all open.")
+        if not secrets:
+            raise ValueError("At least one secret is needed.")
+        self._secrets = [secret_bytes(secret) for secret in secrets]
+        self._purpose = purpose
+        self._keys: dict[str, bytes] = {}
+
+    def _derive(self) -> dict[str, bytes]:
+        """Return the key of each secret. The first one seals, all open."""
+        purpose = self._purpose
+        self._keys = {
+            encode_base64url(derive_key(each, f"{purpose} id", _KEY_ID_BYTES)): derive_key(each, f"{purpose} key")
+            for each in self._secrets
+        }
+        return self._keys
+
+
+class HmacSealer(KeyedSealer):
     """HMAC-SHA256: signed, readable by the peer. Never seal with it what the peer may not know."""
 
-    __slots__ = ("_keys", "_ring")
+    __slots__ = ()
 
     confidential = False
 
     def __init__(self, secrets: Sequence[str | bytes], *, purpose: str = "state") -> None:
-        self._ring = key_ring(secrets, f"hmac-sha256 {purpose}")
-        self._keys = dict(self._ring)
+        super().__init__(secrets, f"hmac-sha256 {purpose}")
 
     def seal(self, payload: bytes, context: bytes) -> str:
-        key_id, key = self._ring[0]
+        key_id, key = next(iter((self._keys or self._derive()).items()))
         return write_token(key_id, payload + _sign(key, key_id, context, payload))
 
     def open(self, token: str, context: bytes) -> bytes:
         key_id, body = read_token(token)
-        key = self._keys.get(key_id)
+        key = (self._keys or self._derive()).get(key_id)
         if key is None or len(body) < _TAG_BYTES:
             raise BadSeal
         payload, tag = body[:-_TAG_BYTES], body[-_TAG_BYTES:]
-        if not hmac.compare_digest(tag, _sign(key, key_id, context, payload)):
+        from hmac import compare_digest
+
+        if not compare_digest(tag, _sign(key, key_id, context, payload)):
             raise BadSeal
         return payload
 
 
 def _sign(key: bytes, key_id: str, context: bytes, payload: bytes) -> bytes:
-    return hmac.digest(key, associated_data(key_id, context) + payload, "sha256")
+    return digest(key, associated_data(key_id, context) + payload)
 
 
 # --- parts that every sealer shares ---------------------------------------------------------------
 
 
+def digest(key: bytes, data: bytes) -> bytes:
+    """Return the HMAC-SHA256 of some bytes."""
+    # Imported here, as above, because most servers seal nothing.
+    import hmac
+
+    return hmac.digest(key, data, "sha256")
+
+
 def derive_key(secret: str | bytes, purpose: str, length: int = 32) -> bytes:
     """A key for one purpose from a secret of any form (HKDF-SHA256, RFC 5869, without salt)."""
-    extracted = hmac.digest(bytes(32), secret_bytes(secret), "sha256")
+    extracted = digest(bytes(32), secret_bytes(secret))
     info = b"toolwire " + purpose.encode()
     output = block = b""
     while len(output) < length:
-        block = hmac.digest(extracted, block + info + bytes([len(output) // 32 + 1]), "sha256")
+        block = digest(extracted, block + info + bytes([len(output) // 32 + 1]))
         output += block
     return output[:length]
 
@@ -108,18 +144,6 @@ def secret_bytes(secret: str | bytes) -> bytes:
             "use 32 random bytes, for example from secrets.token_urlsafe(32)."
         )
     return material
-
-
-def key_ring(secrets: Sequence[str | bytes], purpose: str) -> list[tuple[str, bytes]]:
-    """(key id, key) for each secret. The id says nothing about the key, and differs between purposes."""
-    if isinstance(secrets, str | bytes):
-        raise TypeError("Secrets are a list: the first seals, all open.")
-    if not secrets:
-        raise ValueError("At least one secret is needed.")
-    return [
-        (encode_base64url(derive_key(secret, f"{purpose} id", _KEY_ID_BYTES)), derive_key(secret, f"{purpose} key"))
-        for secret in secrets
-    ]
 
 
 def associated_data(key_id: str, context: bytes) -> bytes:

@@ -10,7 +10,9 @@ finds its own mark leaves out what these servers list: nobody else's entries suf
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 #: The key of `_meta`. Its value has `servers`, and for tools `name`.
 UPSTREAM_KEY: Final = "io.toolwire/upstream"
@@ -24,7 +26,7 @@ MAX_SERVERS: Final = 16
 MAX_NAME: Final = 200
 
 
-class UpstreamPath(NamedTuple):
+class UpstreamPath(Struct, frozen=True):
     """The servers that lead to a component, the first one first, and the name that the last one gives it."""
 
     servers: tuple[str, ...] = ()
@@ -52,7 +54,7 @@ def upstream_meta(upstream: UpstreamPath) -> dict[str, Any]:
     return {UPSTREAM_KEY: {"servers": list(upstream.servers), **named}}
 
 
-class GatewayMark(NamedTuple):
+class GatewayMark(Struct, frozen=True):
     """The mark of a gateway that entries of a list came through, and the servers that lead to it."""
 
     text: str

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
@@ -56,7 +56,7 @@ class AudienceOnWay(NamedTuple):
     implied: Implied
 
 
-class Demand(NamedTuple):
+class Demand(Struct, frozen=True):
     """The demands that the servers on the way to a component make on a caller."""
 
     audiences: frozenset[AudienceOnWay]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -288,7 +288,7 @@ class Seen(SeesComponents, Protocol):
         """Return components that only these lists have, by their names."""
 
 
-class Claim(NamedTuple):
+class Claim(Struct, frozen=True):
     """A name that an extension of a server has, and no other extension can have."""
 
     kind: str
@@ -297,7 +297,7 @@ class Claim(NamedTuple):
     owner: Owner
 
 
-class _Extended(NamedTuple):
+class _Extended(Struct, frozen=True):
     """The extensions that a server offers, their settings, and every way to their methods, the nearest first."""
 
     extensions: dict[str, Extension]

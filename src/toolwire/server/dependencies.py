@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from toolwire.protocol.errors import ServerError
 
 RunSync = Callable[..., Awaitable[Any]]
@@ -57,7 +59,7 @@ class _Step(NamedTuple):
     takes: tuple[tuple[str, int], ...]
 
 
-class Plan(NamedTuple):
+class Plan(Struct, frozen=True):
     """Steps in the order to run them, and which step fills which parameter of the handler."""
 
     steps: tuple[_Step, ...]
@@ -69,7 +71,7 @@ class Plan(NamedTuple):
         return all(step.kind in _PLAIN for step in self.steps)
 
 
-class DependencyParameter(NamedTuple):
+class DependencyParameter(Struct, frozen=True):
     """A parameter of a dependency, as `compile` is told of it."""
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -40,7 +40,7 @@ class OpenParams(t.RequestParams, kw_only=True):
     """The params of an extension method without a type of its own. `extra` has the members that this type lacks."""
 
 
-class ListenFilter(NamedTuple):
+class ListenFilter(msgspec.Struct, frozen=True):
     """A member that an extension adds to the filter of `subscriptions/listen`."""
 
     accept: Callable[[Any], Any]

@@ -10,22 +10,23 @@ Arguments come from the model or the user: they are inserted as they are, and ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from toolwire.lazy_patterns import lazy_pattern
 
 _MARK = lazy_pattern(r"\{\{|\}\}|\{(?P<kind>[?/]?)(?P<name>[^\W\d]\w*)\}")
 
 
-class _Literal(NamedTuple):
+class _Literal(Struct, frozen=True):
     text: str
 
 
-class _Placeholder(NamedTuple):
+class _Placeholder(Struct, frozen=True):
     name: str
 
 
-class _Block(NamedTuple):
+class _Block(Struct, frozen=True):
     """Skip to the step `end` unless the argument is given."""
 
     name: str

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import view_address
@@ -101,14 +101,14 @@ def _ways_to_marks(catalog: Catalog, view: Seen | None, way: Way) -> Iterator[tu
         yield from _ways_to_marks(mount.catalog, view, (*way, mount))
 
 
-class _Tool(NamedTuple):
+class _Tool(Struct, frozen=True):
     """A tool of an upstream: the upstream, and the name that it has here."""
 
     upstream: UpstreamPath
     public: str
 
 
-class _Index(NamedTuple):
+class _Index(Struct, frozen=True):
     """The tools of all upstreams that have views, by the names that the upstreams give them."""
 
     names: Mapping[str, tuple[_Tool, ...]]

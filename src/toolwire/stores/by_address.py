@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any, Final
 
+from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.stores import Stores
 
@@ -15,7 +16,7 @@ STORES_VARIABLE: Final = "TOOLWIRE_STORES"
 LIMITS_VARIABLE: Final = "TOOLWIRE_STORES_LIMITS"
 
 # A single letter is a drive of Windows.
-_BROKEN_SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]+)\s*[:;]", re.IGNORECASE)
+_BROKEN_SCHEME: Final = lazy_pattern(r"\s*([a-z][a-z0-9+.-]+)\s*[:;]", re.IGNORECASE)
 
 
 def stores_of_environment() -> Stores | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from contextlib import suppress
 from typing import Final
 
+from toolwire.lazy_patterns import lazy_pattern
+
 #: The largest number that `add` takes or returns, with either sign. Redis counts scripts' numbers as floats.
 MOST_SUM: Final = 2**53 - 1
-_NUMBER: Final = re.compile(rb"-?[0-9]+")
+_NUMBER: Final = lazy_pattern(rb"-?[0-9]+")
 
 
 def check_seconds(seconds: float, what: str) -> None:

@@ -11,7 +11,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.jsonrpc import RequestId
@@ -28,7 +30,7 @@ UNREAD_MESSAGES = 10_000
 UNREAD_BYTES = 64 * 1024 * 1024
 
 
-class Sender(NamedTuple):
+class Sender(Struct, frozen=True):
     """The client of a request that another server of this process sends on."""
 
     principal: Any

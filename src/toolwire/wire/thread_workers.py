@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.wire.shares import Caller, Shares, Taken
@@ -26,7 +28,7 @@ class Busy(ToolwireError):
     """The refusal of a call, because every worker is busy and the queue is full. The caller may try again later."""
 
 
-class _Job(NamedTuple):
+class _Job(Struct, frozen=True):
     mailbox: _Mailbox
     future: asyncio.Future[Any]
     context: contextvars.Context

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -41,7 +41,7 @@ class InvalidArguments(ToolwireError):
         self.lines = lines
 
 
-class Parameter(NamedTuple):
+class Parameter(msgspec.Struct, frozen=True):
     """One argument of a component. `default` is UNSET when there is none, or none that is always the same."""
 
     name: str
@@ -51,7 +51,7 @@ class Parameter(NamedTuple):
     description: str | None
 
 
-class Reader(NamedTuple):
+class Reader(msgspec.Struct, frozen=True):
     """The input schema, and the readers of arguments: by name, or in order where that is known.
 
     `meant` takes a decoded object and returns the JSON that the object stands for. That JSON fits the schema.

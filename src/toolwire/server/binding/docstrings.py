@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from toolwire.lazy_patterns import lazy_pattern
 
 
-class Docstring(NamedTuple):
+class Docstring(Struct, frozen=True):
     """The text without its parameter section, and the text of each parameter."""
 
     description: str

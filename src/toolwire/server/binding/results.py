@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -41,7 +41,7 @@ class OpenResult(CallToolResult, kw_only=True):
     """A result with members that its types do not know, which the plain encoder would leave out."""
 
 
-class Returns(NamedTuple):
+class Returns(msgspec.Struct, frozen=True):
     """The output schema, and the converter of a handler's value to a result with its structured part as JSON text."""
 
     schema: Schema | None

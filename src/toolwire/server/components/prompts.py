@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import UNSET
@@ -159,7 +159,7 @@ def prompt_message(item: Any) -> t.PromptMessage:
         raise InvalidMessage(f"A prompt message cannot be made of {type(item).__name__}: {reason}") from None
 
 
-class _Turn(NamedTuple):
+class _Turn(msgspec.Struct, frozen=True):
     """A message of a prompt without a function; `text` is its text as a template, None for other content."""
 
     message: t.PromptMessage

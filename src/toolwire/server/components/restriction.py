@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
 
 
-class ListClient(NamedTuple):
+class ListClient(Struct, frozen=True):
     """The client of a request, as far as lists may differ between clients."""
 
     session: Hashable

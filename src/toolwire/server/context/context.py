@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -16,6 +16,7 @@ from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import FORMS, ROOTS, SAMPLING, SAMPLING_CONTEXT, SAMPLING_TOOLS, URLS
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolError
+from toolwire.protocol.lifecycle.terms import decoder
 from toolwire.protocol.open_codec import read_unknown_later
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from toolwire.auth.vault.vault import Credential
 
 T = TypeVar("T")
-_ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
-_SAMPLE: Final = msgspec.json.Decoder(t.CreateMessageResult)
-_ROOTS: Final = msgspec.json.Decoder(t.ListRootsResult)
 
 
 class Context:
@@ -273,7 +271,9 @@ class Context:
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
         mask = self._call.mask
         unmask = None if mask is None else unmask_answer(schema, mask(params).requested_schema)
-        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
+        answer = self._decode(
+            t.ElicitResult, await self._ask("elicitation/create", params, key, timeout), "elicitation"
+        )
         if answer.action != "accept":
             return Elicited(answer.action)
         content = {} if answer.content is UNSET else answer.content
@@ -299,7 +299,9 @@ class Context:
         params = t.ElicitRequestParams(
             mode="url", message=message, url=url, elicitation_id=UNSET if identifier is None else identifier
         )
-        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
+        answer = self._decode(
+            t.ElicitResult, await self._ask("elicitation/create", params, key, timeout), "elicitation"
+        )
         return Elicited(answer.action, None, identifier)
 
     async def elicitation_complete(self, id: str | None) -> bool:
@@ -354,7 +356,7 @@ class Context:
             tool_choice=UNSET if tool_choice is None else t.ToolChoice(mode=tool_choice),
         )
         raw = await self._ask("sampling/createMessage", params, key, timeout)
-        return cast("t.CreateMessageResult", self._decode(_SAMPLE, raw, "sampling"))
+        return cast("t.CreateMessageResult", self._decode(t.CreateMessageResult, raw, "sampling"))
 
     async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
         """Return the directories that the client names. They are information, not a boundary."""
@@ -362,7 +364,7 @@ class Context:
         if self._call.request.modern:
             warn_deprecated("Roots")
         raw = await self._ask("roots/list", None, key, timeout)
-        return cast("list[t.Root]", self._decode(_ROOTS, raw, "roots").roots)
+        return cast("list[t.Root]", self._decode(t.ListRootsResult, raw, "roots").roots)
 
     async def step(self, name: str, function: Callable[[], Any]) -> Any:
         """Run a side effect once, however often the handler is replayed; its result must be a JSON value.
@@ -404,9 +406,9 @@ class Context:
         return await self._call.ask(kind, params, key, timeout, self._in_thread)
 
     @staticmethod
-    def _decode(decoder: msgspec.json.Decoder[Any], raw: Raw, what: str) -> Any:
+    def _decode(kind: Any, raw: Raw, what: str) -> Any:
         try:
-            return decoder.decode(raw)
+            return decoder(kind)(raw)
         except (msgspec.DecodeError, RecursionError):
             raise ToolError(f"The client's answer to the {what} request cannot be read") from None
 
