@@ -25,6 +25,7 @@ FILE = ROOT / "tests" / "public_surface.txt"
 #: The modules that docs/stability.md calls stable.
 MODULES = (
     "toolwire",
+    "toolwire.agents",
     "toolwire.apps",
     "toolwire.apps.views",
     "toolwire.audit",

@@ -15,6 +15,7 @@ REFERENCE = ROOT / "docs" / "reference"
 DIRECTIVE = re.compile(r"^::: ([\w.]+)\n((?: {4}.*\n?)*)", re.MULTILINE)
 # docs/stability.md names these modules as stable.
 SUBMODULES = (
+    "agents",
     "apps",
     "apps.views",
     "audit",

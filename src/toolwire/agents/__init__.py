@@ -1,1 +1,35 @@
 """Tools of servers in the loop of a model: definitions, answers and search for OpenAI, Anthropic and Gemini."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from toolwire.agents.conversion import Loss as Loss
+    from toolwire.agents.records import CallOutcome as CallOutcome
+    from toolwire.agents.records import Run as Run
+    from toolwire.agents.records import Usage as Usage
+    from toolwire.agents.toolset import BlockingToolset as BlockingToolset
+    from toolwire.agents.toolset import Toolset as Toolset
+    from toolwire.search import ToolHit as ToolHit
+
+_HOMES: Final = {
+    "BlockingToolset": "toolwire.agents.toolset",
+    "CallOutcome": "toolwire.agents.records",
+    "Loss": "toolwire.agents.conversion",
+    "Run": "toolwire.agents.records",
+    "ToolHit": "toolwire.search",
+    "Toolset": "toolwire.agents.toolset",
+    "Usage": "toolwire.agents.records",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    # The conversion of tools is used without a toolset, and imports none.
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

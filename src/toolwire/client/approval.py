@@ -25,6 +25,8 @@ class ToolCall(Struct, frozen=True):
     """The definition, as the server listed it; None for a tool that it does not list."""
     via: Via = None
     """The maker of the call: "app" for a view, which is a program of the server, and None for this program."""
+    server: str | None = None
+    """The name of the server in a toolset or a client of several; None where the client has one server."""
 
     @property
     def annotations(self) -> t.ToolAnnotations:

@@ -85,6 +85,10 @@ class Pins:
         """Return what had changed when the server listed its tools the last time."""
         return self._reports.get(server, Report(server))
 
+    def tools(self, server: str) -> list[t.Tool]:
+        """Return the tools of a server as they were pinned, by which it is known before it was started."""
+        return [t.decode(t.Tool, msgspec.json.encode(each)) for each in self._pinned.get(server, {}).values()]
+
     def listed(self, server: str, tools: Iterable[t.Tool]) -> Report:
         """Compare what a server lists with what is pinned. The first list is pinned as it is.
 

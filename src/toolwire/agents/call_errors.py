@@ -1,0 +1,79 @@
+"""Errors of calls in words for a model: what happened, whether it may have run, and whether to try again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from toolwire.agents.catalogue import Entry
+from toolwire.client.errors import BudgetExceeded, Denied, ToolChanged
+from toolwire.client.tasks import TaskCancelled
+from toolwire.protocol.errors import (
+    MISSING_CLIENT_CAPABILITY,
+    InvalidResponse,
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    Timeout,
+    ToolwireError,
+    TransportError,
+    Unauthorized,
+    Unreachable,
+    UrlRequired,
+    find_data_member,
+)
+from toolwire.redaction import Redaction
+
+log: logging.Logger = logging.getLogger("toolwire.agents")
+
+_LONGEST = 2_000
+CANCELLED = "The call was cancelled by the application. It may have taken effect."
+_NEEDS = {"elicitation": "input from the user", "sampling": "a model", "roots": "folders of the user"}
+
+
+def explain(error: BaseException, entry: Entry, redaction: Redaction) -> str:
+    """Return what a model is told about a call that failed. Never a traceback."""
+    return redaction.text(_explain(error, entry))[:_LONGEST]
+
+
+def _explain(error: BaseException, entry: Entry) -> str:
+    match error:
+        case asyncio.CancelledError() | TaskCancelled():
+            return CANCELLED
+        case Denied():
+            return f"{error}. Do not make this call again without a new request of the user."
+        case BudgetExceeded():
+            return f"{error}. Finish with what is known."
+        case ToolChanged():
+            # What has changed may be meant for the model: the application is told, and the model is not.
+            return f"The tool {entry.name!r} is unavailable: it is not what was approved. Do without it."
+        case Timeout() | OutcomeUnknown():
+            return f"{error}. {_again(entry)}"
+        case UrlRequired():
+            return f"{error.message}. The user has to open {error.url} first."
+        case Unauthorized():
+            return f"The server {entry.server!r} wants the user to sign in: {error.message}"
+        case Unreachable():
+            return f"The server {entry.server!r} cannot be reached, so the call was not made. Try again later."
+        case NotSupported():
+            return f"The tool needs what this application does not offer: {error}"
+        case ProtocolError() if error.code == MISSING_CLIENT_CAPABILITY:
+            needed = find_data_member(error, "requiredCapabilities", dict) or {}
+            words = [str(_NEEDS.get(name, name)) for name in needed] or ["more"]
+            return f"The tool needs {' and '.join(words)}, which this application does not offer."
+        case ProtocolError():
+            return error.message
+        case InvalidResponse():
+            return f"The server {entry.server!r} gave an answer that cannot be used: {error}. {_again(entry)}"
+        case TransportError():
+            return f"{error}. {_again(entry)}"
+        case ToolwireError():
+            return str(error)
+    log.exception("the call of %r failed", entry.name, exc_info=error)
+    return f"The call failed in the application ({type(error).__name__})."
+
+
+def _again(entry: Entry) -> str:
+    if entry.is_parallel:
+        return "It may be tried again."
+    return "It may have taken effect: find that out before you try again."
