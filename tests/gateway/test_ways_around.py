@@ -319,3 +319,66 @@ async def test_missing_server_is_named_only_to_callers_who_see_it(front: str) ->
             await staff.call_tool("away_do")
         with pytest.raises(ProtocolError, match=r"Unknown tool: away_do \(code"):
             await guest.call_tool("away_do")
+
+
+def renamed_rules() -> dict[str, Shape]:
+    return {
+        "deny": Shape(deny_resources=["note://x/private", "note://t/*", "skill://secret/*"]),
+        "pattern": Shape(deny_resources=["note://x/p*", "note://t/{name}", "skill://secret/**"]),
+        "allow": Shape(allow_resources=["note://x/open"]),
+        "visible_to": Shape(
+            resources={
+                "note://x/private": ResourceShape(visible_to="staff"),
+                "note://t/{name}": ResourceShape(visible_to="staff"),
+            }
+        ),
+        "scopes": Shape(
+            resources={
+                "note://x/private": ResourceShape(scopes="staff"),
+                "note://t/{name}": ResourceShape(scopes="staff"),
+            }
+        ),
+    }
+
+
+def colliding(name: str) -> Server:
+    """Make a server whose addresses another one has, too."""
+    server = Server(name)
+    for each in ("private", "open"):
+        server.add(Resource(f"note://x/{each}", content=f"{each} of {name}"))
+
+    @server.resource("note://t/{name}")
+    def template(name: str) -> str:
+        return f"template {name}"
+
+    return server
+
+
+@BACKS
+@pytest.mark.parametrize("rule", list(renamed_rules()))
+@pytest.mark.parametrize("front", [MODERN])
+async def test_shape_holds_for_addresses_that_an_earlier_server_has(back: str, front: str, rule: str) -> None:
+    gateway = Gateway("front").add("first", colliding("first"))
+    gateway.add("second", colliding("second"), revision=back, shape=renamed_rules()[rule])
+    async with testing.connect(gateway, revision=front, principal=GUEST) as (guest, _):
+        listed = [each.uri for each in await guest.list_resources()]
+        assert "note://second/x/open" in listed
+        assert (await guest.read_resource("note://second/x/open"))[0].text == "open of second"
+        assert "note://second/x/private" not in listed or rule == "scopes"
+        for uri in (
+            "note://second/x/private",
+            "note://second/x/%70rivate",
+            "note://second/x/../x/private",
+            "note://second/t/one",
+            "note://second/%74/one",
+        ):
+            with pytest.raises((ProtocolError, InsufficientScope)):
+                await guest.read_resource(uri)
+        assert (await guest.read_resource("note://x/private"))[0].text == "private of first"
+
+
+async def test_mask_of_a_shape_holds_for_an_address_that_an_earlier_server_has() -> None:
+    shape = Shape(resources={"note://x/private": ResourceShape(policy=Policy(mask=[r"private"]))})
+    gateway = Gateway("front").add("first", colliding("first")).add("second", colliding("second"), shape=shape)
+    async with Client(gateway) as client:
+        assert "private" not in str((await client.read_resource("note://second/x/private"))[0].text)

@@ -80,7 +80,7 @@ class UpstreamComponents:
         self._rename = rename
         self._made_for = 0
         """The generation of URIs that the components were made for."""
-        catalog.public_uri = self.uris.public
+        catalog.public_uri, catalog.inner_uri = self.uris.public, self.uris.inner
         catalog.foreign_tasks = self.tool_tasks
         catalog.upstream_access = access
         if not views:

@@ -406,6 +406,8 @@ class Catalog:
         """Whether the program of the server makes tasks by itself (`Server(tasks=True)`)."""
         self.public_uri: Callable[[str], str] | None = None
         """Returns the URI that a resource of an upstream has in the servers that mount it; None if all URIs stay."""
+        self.inner_uri: Callable[[str], str] | None = None
+        """Returns the URI that a resource here has at its upstream; None for a server of this process."""
         self.has_upstreams: bool = False
         """Whether a gateway has upstreams here, or in a catalogue that is mounted here."""
         self.guarded: bool = False

@@ -59,6 +59,8 @@ class Component(BoundFunction):
     _invoke_whole: InvokeWhole | None = None
     _wire: dict[str, Any]
     _has_dependencies = False
+    upstream_key: str | None = None
+    """The address that a resource or template has at its upstream; None where it has the same one, and for the rest."""
 
     @property
     def place(self) -> str:

@@ -67,7 +67,7 @@ class ShapedMount(Mount):
         self._selections: dict[str, Selection] = {
             "tools": Selection(shape.allow, shape.deny, lambda component: ()),
             "prompts": Selection(shape.allow_prompts, shape.deny_prompts, lambda component: ()),
-            "resources": Selection(shape.allow_resources, shape.deny_resources, lambda component: (component.name,)),
+            "resources": Selection(shape.allow_resources, shape.deny_resources, self._names_of_readable),
             "extensions": Selection(shape.allow_extensions, shape.deny_extensions, lambda component: ()),
         }
         budgets = [shape.result_budget, *(each.result_budget for each in shape.tools.values())]
@@ -166,7 +166,12 @@ class ShapedMount(Mount):
             kind: [(key, found.component) for key, found in self.catalog.merged(kind, None, ())]
             for kind in ("resources", "templates")
         }
-        known = [each for kind in listed.values() for key, component in kind for each in (key, component.name)]
+        known = [
+            each
+            for kind in listed.values()
+            for key, component in kind
+            for each in (key, *self._names_of_readable(component))
+        ]
         faults = self._unknown("resources", self.shape.resources, known)
         # A template makes addresses that are in no list, and a pattern may be for them.
         return faults if listed["templates"] else faults + self._unmatched("resources", listed["resources"])
@@ -263,14 +268,32 @@ class ShapedMount(Mount):
         return ShapedTool(tool, self, public, entry or _AS_IT_IS, large)
 
     def _make_readable(self, component: Component) -> Component | None:
-        address, name = component.key, component.name
+        address = component.key
         if isinstance(component, KeptResult):
             # The result of a tool that came through. A list of allowed resources is not about results.
             return None if self._selections["resources"].denies(address, component) else component
         if not self._selections["resources"].admits(address, component):
             return None
-        entry: ResourceShape | None = self.shape.resources.get(address) or self.shape.resources.get(name)
+        entry = self._entry_of(component)
         return component if entry is None else shaped_resource(component, self, entry)
+
+    def _names_of_readable(self, component: Component) -> tuple[str, ...]:
+        """Return the name of a resource, and its address at the upstream, which may be another one here."""
+        inner = self.catalog.inner_uri
+        if inner is None:
+            return (component.name,)
+        return component.name, component.upstream_key or inner(component.key)
+
+    def _entry_of(self, component: Component) -> ResourceShape | None:
+        """Return what the shape says of a resource, by its address here or at the upstream, or by its name."""
+        names = (component.key, *reversed(self._names_of_readable(component)))
+        return next((entry for each in names if (entry := self.shape.resources.get(each)) is not None), None)
+
+    def _find_spellings(self, uri: str) -> tuple[str, ...]:
+        """Return the plain forms of an address, as it is here and at the upstream."""
+        inner = self.catalog.inner_uri
+        renamed = uri if inner is None else inner(uri)
+        return find_spellings(uri) if renamed == uri else (*find_spellings(uri), *find_spellings(renamed))
 
     def _sees(self, sees: Sees | None) -> Sees:
         """Return the function that says of a component of the mounted server whether a caller sees its form here."""
@@ -317,7 +340,7 @@ class ShapedMount(Mount):
             return True
         if len(uri) > LONGEST:
             return False
-        spellings = find_spellings(uri)
+        spellings = self._find_spellings(uri)
         # A kept result is the result of a tool that came through. A list of allowed resources is not about results.
         is_allowed = is_kept_result(uri) or all(map(selection.allows_text, spellings))
         if not is_allowed or not self._is_not_denied(uri):
@@ -342,7 +365,7 @@ class ShapedMount(Mount):
 
     def _is_ruled(self, component: Component) -> bool:
         """Return whether a listed resource or template is denied or has rules of its own."""
-        entry = self.shape.resources.get(component.key) or self.shape.resources.get(component.name)
+        entry = self._entry_of(component)
         has_rules = entry is not None and bool(entry.scopes or entry.visible_to or entry.policy)
         return has_rules or self._selections["resources"].denies(component.key, component)
 
@@ -370,7 +393,7 @@ class ShapedMount(Mount):
             return True
         if len(uri) > LONGEST:
             return False
-        spellings = find_spellings(uri)
+        spellings = self._find_spellings(uri)
         bare = dict.fromkeys(map(bare_form, spellings))
         if any(selection.denies_text(each) for each in (*spellings, *bare)):
             return False
