@@ -7,8 +7,7 @@ nor described, and calling it is refused as calling its tool would be. Schemas a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, TypedDict
 
@@ -21,23 +20,29 @@ from toolwire.protocol.errors import ToolError
 from toolwire.redaction import Redaction
 from toolwire.schemas.secret_members import secret_members
 from toolwire.schemas.wording import nearest
+from toolwire.search import IndexedTool, ToolIndex
 from toolwire.server.call import Call
 from toolwire.server.components import Tool
 from toolwire.server.components.base import checked_name
 from toolwire.server.components.tools import ToolBase, error_result
 from toolwire.server.context import Context, call_of
+from toolwire.server.tool_search import joined_annotations, object_of
+from toolwire.util.single_flight import SingleFlight
 
 LIST, DESCRIBE, CALL = "list_operations", "describe_operation", "call_operation"
 #: How many operations one answer names.
 PAGE: Final = 50
 _SHORT: Final = 120
-_WORD: Final = re.compile(r"[a-z]+|[0-9]+")
+#: How many operations a search finds.
+MAX_FOUND: Final = 20
+#: How many operations are indexed without a thread.
+_FEW: Final = 200
 _LOOKS: Final = t.ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
 _Search = Annotated[
-    str, Meta(description="Words that the operation has in its name, its summary, its path or its tags.")
+    str, Meta(description=f"Words for what the operation does. The best {MAX_FOUND} are listed, the best one first.")
 ]
 _Tag = Annotated[str, Meta(description="Only operations with this tag.")]
 _From = Annotated[int, Meta(ge=0, description="How many operations to leave out, for the next page.")]
@@ -72,8 +77,6 @@ class DescribedOperation(TypedDict, total=False):
 class _Entry(Struct, frozen=True):
     definition: ToolDefinition
     summary: str
-    words: frozenset[str]
-    text: str
 
 
 class Bridge:
@@ -91,6 +94,8 @@ class Bridge:
                 )
         self._title = title
         self._tools = list(tools)
+        self._index: ToolIndex | None = None
+        self._building: SingleFlight[ToolIndex] = SingleFlight()
 
     def leave_out(self, name: str) -> None:
         """Offer an operation no longer, because a tool of a person takes its place."""
@@ -107,7 +112,14 @@ class Bridge:
     def _list_tool(self) -> Tool:
         async def list_operations(ctx: Context, search: _Search = "", tag: _Tag = "", skip: _From = 0) -> OperationPage:
             host, call = call_of(ctx).host, call_of(ctx)
-            found = [each for each in self.found(search, tag) if host.sees_tool(call, each.definition.name)]
+            matching = await self._search(call, search) if search.strip() else self._entries.values()
+            found = [
+                each
+                for each in matching
+                if (not tag or tag in each.definition.operation.tags) and host.sees_tool(call, each.definition.name)
+            ]
+            if search.strip():
+                found = found[:MAX_FOUND]
             shown = found[skip : skip + PAGE]
             return {
                 "operations": [{"operation": each.definition.name, "summary": each.summary} for each in shown],
@@ -130,14 +142,21 @@ class Bridge:
         described = f"Describe an operation of the API {self._title}: what it does, and which arguments it takes."
         return Tool(describe_operation, name=DESCRIBE, description=described, annotations=_LOOKS)
 
-    def found(self, search: str, tag: str) -> list[_Entry]:
-        """Return the operations that have a tag and all words, the best ones first."""
-        entries = [each for each in self._entries.values() if not tag or tag in each.definition.operation.tags]
-        words = _WORD.findall(search.lower())[:20]
-        if not words:
-            return entries
-        ranked = [(_rank(each, words), each) for each in entries]
-        return [each for rank, each in sorted(ranked, key=lambda found: -found[0]) if rank]
+    async def _search(self, call: Call, search: str) -> list[_Entry]:
+        """Return the operations that fit words, the best ones first."""
+        index = self._index or await self._building.run(lambda: self._build_index(call))
+        hits = index.search(search, len(index))
+        return [self._entries[hit.name] for hit in hits if hit.name in self._entries]
+
+    async def _build_index(self, call: Call) -> ToolIndex:
+        entries = list(self._entries.values())
+
+        def build() -> ToolIndex:
+            return ToolIndex(map(_searchable, entries))
+
+        # In a thread, because a thousand operations take a tenth of a second.
+        self._index = build() if len(entries) <= _FEW else await call.host.workers.run_beside(build)
+        return self._index
 
     def unknown(self, call: Call, name: str) -> str:
         """Say that there is no such operation, and name one that is called like it."""
@@ -166,13 +185,7 @@ class Bridge:
     @property
     def annotations(self) -> t.ToolAnnotations:
         """Return hints that are true for every operation."""
-        hints = [each.definition.annotations for each in self._entries.values()]
-        return t.ToolAnnotations(
-            read_only_hint=all(each.read_only_hint is True for each in hints),
-            destructive_hint=any(each.destructive_hint is not False for each in hints),
-            idempotent_hint=all(each.idempotent_hint is True for each in hints),
-            open_world_hint=any(each.open_world_hint is not False for each in hints),
-        )
+        return joined_annotations([each.definition.annotations for each in self._entries.values()])
 
     @property
     def secret_names(self) -> frozenset[str]:
@@ -233,7 +246,7 @@ class CallOperation(ToolBase):
     async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
         try:
             sent = _read(b"{}" if isinstance(raw, UnsetType) else raw)
-            arguments = Raw(b"{}") if isinstance(sent.arguments, UnsetType) else _as_object(sent.arguments)
+            arguments = Raw(b"{}") if isinstance(sent.arguments, UnsetType) else object_of(sent.arguments)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return error_result(f"The arguments are a name `operation` and an object `arguments`: {error}")
         result = None
@@ -242,35 +255,22 @@ class CallOperation(ToolBase):
         return error_result(self._bridge.unknown(call, sent.operation)) if result is None else result
 
 
-def _as_object(arguments: Raw) -> Raw:
-    """Return arguments as an object. Some models write them as a text that has the object."""
-    text = bytes(arguments).strip()
-    if text.startswith(b'"'):
-        text = msgspec.json.decode(text, type=str).encode() or b"{}"
-    if text == b"null":
-        return Raw(b"{}")
-    msgspec.json.decode(text, type=dict[str, Raw])
-    return Raw(text)
-
-
 def _entry(definition: ToolDefinition) -> _Entry:
-    operation = definition.operation
     # The texts of the definition are those that were locked.
     summary = " ".join((definition.title or definition.description).split())
-    text = " ".join((definition.name, operation.path, *operation.tags, summary)).lower()
-    return _Entry(definition, summary[:_SHORT], frozenset(_WORD.findall(_words(definition.name))), text)
+    return _Entry(definition, summary[:_SHORT])
 
 
-def _words(name: str) -> str:
-    """Return a name in lower case, with spaces between its words."""
-    return re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
-
-
-def _rank(entry: _Entry, words: Sequence[str]) -> int:
-    """Return how well an operation fits words; 0 where one is missing."""
-    if not all(word in entry.text for word in words):
-        return 0
-    return 1 + sum(word in entry.words for word in words)
+def _searchable(entry: _Entry) -> IndexedTool:
+    definition = entry.definition
+    return IndexedTool(
+        name=definition.name,
+        title=definition.title or "",
+        description=definition.description,
+        input_schema=definition.input_schema,
+        keywords=(definition.operation.path,),
+        server=" ".join(definition.operation.tags),
+    )
 
 
 def _described(definition: ToolDefinition) -> DescribedOperation:

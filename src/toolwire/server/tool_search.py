@@ -459,7 +459,9 @@ class CallFoundTool(_SearchTool):
 
     def __init__(self, search: ToolSearch, prefix: str, shelf: Shelf) -> None:
         deferred = [found.component for found in shelf.deferred.values()]
-        self.annotations: t.ToolAnnotations | UnsetType = joined_annotations(deferred)
+        self.annotations: t.ToolAnnotations | UnsetType = joined_annotations(
+            [each.annotations or t.ToolAnnotations() for each in deferred]
+        )
         # The client asks for a task of this tool, and the inner tool decides.
         self.task = "optional" if any(each.task is not None for each in deferred) else None
         self.input_schema: dict[str, Any] = {
@@ -486,9 +488,8 @@ class CallFoundTool(_SearchTool):
         return error_result(asked if isinstance(asked, str) else self.search.unknown(call, asked.name))
 
 
-def joined_annotations(tools: Collection[ToolBase]) -> t.ToolAnnotations:
-    """Return the hints that hold for a call of any of these tools."""
-    hints = [each.annotations or t.ToolAnnotations() for each in tools]
+def joined_annotations(hints: Collection[t.ToolAnnotations]) -> t.ToolAnnotations:
+    """Return the hints that hold for a call of any tool with these hints."""
     return t.ToolAnnotations(
         read_only_hint=all(each.read_only_hint is True for each in hints),
         destructive_hint=any(each.destructive_hint is not False for each in hints),
