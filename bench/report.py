@@ -122,6 +122,8 @@ BUDGETS = (
     Budget("1,000 skills with 20 files, loaded", seconds, "2 s", None, 2),
     Budget("1,000 skills with 20 files, memory against the files", times, "twice their size", None, 2),
     Budget("skills/list, a page of 1,000 skills", microseconds, "1,000 µs", None, 1000, aim=300),
+    Budget("search among 1,000 tools", microseconds, "2,000 µs", None, 2000, aim=500),
+    Budget("search among 1,000 tools, the index", seconds, "0.5 s", None, 0.5),
     Budget("hostile text, found of six published forms of attack", percent, "80 %", None, 0.8, more_is_better=True),
     Budget("hostile text, found of poisoned tool descriptions", percent, "for information", None, None, True, aim=0.8),
     Budget("hostile text, false alarms in honest descriptions", hundredths, "0.3 %", None, 0.003),

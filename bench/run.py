@@ -148,6 +148,13 @@ class Bench(Notes):
             self.note("1,000 skills with 20 files, memory against the files", "toolwire", found["memory"])
             self.note("skills/list, a page of 1,000 skills", "toolwire", found["page"])
 
+    def tool_search(self) -> None:
+        """Measure a search among 1,000 tools, and the making of its index."""
+        found = self.ours("tool_search.py", SECONDS)
+        if found:
+            self.note("search among 1,000 tools", "toolwire", found["query"])
+            self.note("search among 1,000 tools, the index", "toolwire", found["built"])
+
     def hostile_text(self) -> None:
         """Measure what the rules for hostile text find in published attacks and in honest descriptions."""
         found = self.ours("hostile_texts.py", 1)
@@ -218,6 +225,7 @@ IN_ROUNDS: dict[str, Callable[[Bench], None]] = {
     "tasks": Bench.tasks,
     "token-cost": Bench.token_cost,
     "skills": Bench.skills,
+    "tool-search": Bench.tool_search,
     "imports": Bench.imports,
 }
 AT_THE_END: dict[str, Callable[[Bench], None]] = {

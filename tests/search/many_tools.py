@@ -15,9 +15,9 @@ _THINGS = (
 _PAIRS = list(product(_VERBS, _THINGS))
 
 
-def many_tools(count: int, start: int = 0) -> Server:
+def many_tools(count: int, start: int = 0, **options: Any) -> Server:
     """Make a server whose tools have about the size of those in the wild: 160 tokens."""
-    return Server("many", tools=[_tool(number) for number in range(start, start + count)])
+    return Server("many", tools=[_tool(number) for number in range(start, start + count)], **options)
 
 
 def _tool(number: int) -> Tool:
