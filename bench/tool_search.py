@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.search.many_tools import many_tools  # noqa: E402
-from tests.search.own_queries import QUERIES  # noqa: E402
+from tests.search.many_tools import many_tools
+from tests.search.own_queries import QUERIES
 
-from toolwire.search import IndexedTool, ToolIndex  # noqa: E402
+from toolwire.search import IndexedTool, ToolIndex
 
 TOOLS = 1_000
 

@@ -1,16 +1,16 @@
 """Measure how well the search for tools finds what a query needs, and what it saves.
 
-    .venv/bin/python scripts/search_recall.py                    # our queries, GitHub's operations, BFCL where installed
-    .venv/bin/python scripts/search_recall.py --install          # fetch the data of BFCL from PyPI into .bench/bfcl
-    .venv/bin/python scripts/search_recall.py --data FOLDER      # also LiveMCPBench and MetaTool
-    .venv/bin/python scripts/search_recall.py --tokens           # the table of tokens, with and without a search
+    .venv/bin/python scripts/search_recall.py                # our queries, GitHub's operations, BFCL where installed
+    .venv/bin/python scripts/search_recall.py --install      # fetch the data of BFCL from PyPI into .bench/bfcl
+    .venv/bin/python scripts/search_recall.py --data FOLDER  # also LiveMCPBench and MetaTool
+    .venv/bin/python scripts/search_recall.py --tokens       # the table of tokens, with and without a search
 
 It fails where a recall is below its floor, and where the exact name of a tool does not find the tool first. R@5 is the
 share of the needed tools among the first five.
 
-`--data` is a folder with clones, or with the files alone: `tools.json` and `all_annotations.json` of LiveMCPBench
-(github.com/icip-cas/LiveMCPBench), `all_clean_data.csv` and `plugin_des.json` of MetaTool (github.com/HowieHwong/MetaTool).
-Nothing of them is part of the repository.
+`--data` is a folder with clones, or with the files alone: `tools.json` and `all_annotations.json` of
+github.com/icip-cas/LiveMCPBench, `all_clean_data.csv` and `plugin_des.json` of github.com/HowieHwong/MetaTool. Nothing
+of them is part of the repository.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def metatool(folder: Path) -> Judged | None:
         return None
     texts = json.loads(described.read_text("utf-8"))
     with asked.open(encoding="utf-8", newline="") as file:
-        rows = [(row["Query"], (row["Tool"],)) for row in csv.DictReader(file)]
+        rows: list[tuple[str, tuple[str, ...]]] = [(row["Query"], (row["Tool"],)) for row in csv.DictReader(file)]
     random.Random(0).shuffle(rows)
     tools = [IndexedTool(name=name, description=text) for name, text in texts.items()]
     return Judged("MetaTool", tools, rows[:SAMPLE], 0.60)

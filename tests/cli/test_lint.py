@@ -10,6 +10,7 @@ import pytest
 from tests import signatures
 from tests.cases import cases
 from tests.cli.command import Command
+from tests.search.many_tools import many_tools
 
 from toolwire import Server, Tool
 from toolwire.agents.vendors import GEMINI_LEGACY as LEGACY
@@ -17,6 +18,7 @@ from toolwire.cli import lint_vendors
 from toolwire.cli.lint import findings
 from toolwire.cli.lint_rules import tool_tokens
 from toolwire.protocol import types as t
+from toolwire.search.list_cost import SEARCH_TOKENS
 from toolwire.tokens import count_tokens
 
 GOOD = "Find the opening hours of a shop. Returns one line for each day."
@@ -326,3 +328,15 @@ def test_the_command(toolwire: Command) -> None:
     assert {"level", "rule", "tool", "where", "message", "vendors"} == found["findings"][0].keys()
     server.add(Tool(hours, name="bad.name", description=GOOD))
     assert toolwire("lint", "server").status == 1
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_lint_says_what_a_search_saves(toolwire: Command, search: bool) -> None:
+    toolwire.serves(many_tools(50, search=search))
+    found = json.loads(toolwire("lint", "server", "--json").out)
+    assert len(found["tokens"]) == 50
+    assert found["total"] > 5_000
+    assert found["with_search"] == SEARCH_TOKENS
+    assert f"it takes about {SEARCH_TOKENS} tokens" in toolwire("lint", "server").out
+    toolwire.serves(many_tools(1, search=search))
+    assert "With a search" not in toolwire("lint", "server").out

@@ -209,3 +209,34 @@ def test_a_terminal_without_rich_gets_plain_text(toolwire: Command, monkeypatch:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     done = toolwire("list", "server")
     assert (done.status, done.err, "\x1b" in done.out) == (0, "", False)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_search_shows_the_tools_that_fit_words(toolwire: Command, search: bool) -> None:
+    server = Server("shop", search=search)
+
+    @server.tool(group="orders")
+    def search_customers(name: str) -> str:
+        """Look up people."""
+        return name
+
+    @server.tool
+    def ping() -> None:
+        """Answer."""
+
+    toolwire.serves(server)
+    done = toolwire("list", "server", "--search", "find a customer")
+    assert done.status == 0
+    title, header, row = done.out.splitlines()
+    assert title == "1 tool of 2"
+    assert header.split() == ["tool", "server", "score", "matched", "tokens", "description"]
+    assert row.split()[:2] == ["search_customers", "orders"] and "Look up people." in row
+    found = json.loads(toolwire("list", "server", "tools", "--search", "customers", "--json").out)
+    assert found["of"] == 2 and [each["name"] for each in found["tools"]] == ["search_customers"]
+    assert toolwire("list", "server", "--search", "zebra").out == "0 tools of 2\n"
+
+
+def test_search_is_for_tools_alone(toolwire: Command) -> None:
+    toolwire.serves(everything())
+    done = toolwire("list", "server", "prompts", "--search", "x")
+    assert done.status == 2 and "--search is for tools alone" in done.err

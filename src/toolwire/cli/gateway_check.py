@@ -54,6 +54,8 @@ def main(arguments: Namespace) -> int:
                 out.line(f"{name}: {_counts(back)}, revision {back.revision}")
         for name, estimate in checked.estimates.items():
             out.line(f"{name}: {estimate}")
+        if checked.cost is not None and checked.cost.tools:
+            out.line(f"tools/list: {checked.cost} ([gateway.search])")
         errors = sum(each.level == "error" for each in checked.problems)
         warnings = len(checked.problems) - errors
         screen.note(f"toolwire: {arguments.file}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
@@ -80,5 +82,6 @@ def _plain(file: str, checked: Checked, is_good: bool) -> dict[str, Any]:
             {"level": each.level, "line": each.line, "key": each.place, "text": each.text} for each in checked.problems
         ],
         "servers": {name: msgspec.to_builtins(back) for name, back in checked.backs.items()},
+        "cost": None if checked.cost is None else msgspec.to_builtins(checked.cost),
         "estimates": {name: msgspec.to_builtins(each) for name, each in checked.estimates.items()},
     }

@@ -19,6 +19,8 @@ from toolwire.cli.listing import short
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import RENDERS_APPS, audiences
 from toolwire.protocol.errors import counted
+from toolwire.search.list_cost import ListCost, list_cost
+from toolwire.search.settings import OWN_CLIENT
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -65,7 +67,8 @@ async def _lint(arguments: Namespace) -> int:
 
     endpoint = arguments.endpoint or lint_views.public_endpoint(targets.chosen(arguments).target)
     # The linter looks at a server as a host of views does.
-    async with targets.client(arguments, extensions=RENDERS_APPS) as client:
+    # Nor would it see the tools that a search defers.
+    async with targets.client(arguments, extensions=RENDERS_APPS, name=OWN_CLIENT) as client:
         offered = await catalogue.fetch(client)
         tools, texts = offered.tools, other_texts(client, offered)
         of_views = await lint_views.check(client, tools, endpoint=endpoint, calls=not arguments.no_calls)
@@ -73,7 +76,7 @@ async def _lint(arguments: Namespace) -> int:
     is_python = _is_python(arguments)
     found = [*findings(tools, is_python=is_python), *texts, *of_views]
     found += _source_findings(arguments) if is_python else ()
-    return _report(arguments, _sorted(found), sizes, "tool")
+    return _report(arguments, _sorted(found), sizes, "tool", list_cost(tools))
 
 
 def _is_python(arguments: Namespace) -> bool:
@@ -93,15 +96,18 @@ def _source_findings(arguments: Namespace) -> list[LintFinding]:
     return [*lint_awaits.check(source), *lint_replay.check(source)]
 
 
-def _report(arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str) -> int:
+def _report(
+    arguments: Namespace, found: list[LintFinding], sizes: dict[str, int], noun: str, cost: ListCost | None = None
+) -> int:
     out = screen.results(arguments.color)
     if arguments.quiet:
         found = [finding for finding in found if finding.level != "hint"]
     if arguments.json:
         plain = [msgspec.to_builtins(finding) for finding in found]
-        out.json({"findings": plain, "tokens": sizes, "total": sum(sizes.values())})
+        with_search = {} if cost is None else {"with_search": cost.with_search}
+        out.json({"findings": plain, "tokens": sizes, "total": sum(sizes.values()), **with_search})
     else:
-        _show(out, found, sizes, noun)
+        _show(out, found, sizes, noun, cost)
     failing = ("error", "warning") if arguments.strict else ("error",)
     return FAILED if any(finding.level in failing for finding in found) else DONE
 
@@ -135,7 +141,9 @@ def _sorted(found: Iterable[LintFinding]) -> list[LintFinding]:
     return sorted(found, key=lambda finding: (_LEVELS.index(finding.level), finding.tool, finding.where))
 
 
-def _show(out: screen.Screen, found: list[LintFinding], sizes: dict[str, int], noun: str) -> None:
+def _show(
+    out: screen.Screen, found: list[LintFinding], sizes: dict[str, int], noun: str, cost: ListCost | None
+) -> None:
     if found:
         out.table(("level", "where", "what", "rule"), [_row(finding) for finding in found[:SHOWN]])
         if len(found) > SHOWN:
@@ -147,6 +155,8 @@ def _show(out: screen.Screen, found: list[LintFinding], sizes: dict[str, int], n
         out.line()
     all_of_them = "The catalogue takes" if noun == "tool" else "The skills, when they are loaded, take"
     out.line(f"{all_of_them} about {counted(sum(sizes.values()), 'token')} ({counted(len(sizes), noun)}).")
+    if cost is not None and cost.with_search < cost.tokens:
+        out.line(f'With a search, as of Server(search="auto"), it takes about {counted(cost.with_search, "token")}.')
     levels = Counter(finding.level for finding in found)
     out.line(", ".join(counted(levels[level], level) for level in _LEVELS) + ".")
 

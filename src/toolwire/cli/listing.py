@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from toolwire.cli import catalogue, screen, targets
-from toolwire.cli.errors import DONE
+from toolwire.cli.errors import DONE, UsageError
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import counted
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OPTIONS_ANYWHERE: Final = True
 SHOWN: Final = 500
+#: How many tools a search shows.
+FOUND: Final = 10
 _NAME: Final = 100
 _DESCRIPTION: Final = 200
 _ARGUMENTS: Final = 12
@@ -29,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     targets.add_caller(parser)
     screen.add_arguments(parser)
     parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="show only this kind (default: everything)")
+    parser.add_argument("--search", metavar="WORDS", help="show the tools that fit these words best")
     parser.add_argument("--all", action="store_true", help=f"show more than the first {SHOWN} of a kind")
     parser.add_argument("--json", action="store_true", help="print the definitions as JSON, as the server sent them")
 
@@ -39,6 +42,8 @@ def main(arguments: Namespace) -> int:
 
 async def _list(arguments: Namespace) -> int:
     out = screen.results(arguments.color)
+    if arguments.search is not None:
+        return await _search(arguments, out)
     kinds = catalogue.KINDS if arguments.kind is None else (arguments.kind,)
     async with targets.client(arguments) as client:
         found = await catalogue.fetch(client, kinds)
@@ -51,6 +56,41 @@ async def _list(arguments: Namespace) -> int:
     if found.missing:
         names = ", ".join(short(name) for name in found.missing)
         screen.note(f"toolwire: the lists are not complete: this gateway cannot reach {names}")
+    return DONE
+
+
+async def _search(arguments: Namespace, out: screen.Screen) -> int:
+    """Show the tools that fit words, also those that the server itself would defer."""
+    # Imported here because most list everything.
+    from toolwire.protocol.upstreams import read_upstream
+    from toolwire.search import IndexedTool, ToolIndex
+    from toolwire.search.settings import OWN_CLIENT
+
+    if arguments.kind not in (None, "tools"):
+        raise UsageError("--search is for tools alone")
+    async with targets.client(arguments, name=OWN_CLIENT) as client:
+        found = await catalogue.fetch(client, ("tools",))
+    server = {tool.name: " ".join(read_upstream(tool.meta).servers) for tool in found.tools}
+    index = ToolIndex(IndexedTool.from_definition(tool, server[tool.name]) for tool in found.tools)
+    hits = index.search(arguments.search, SHOWN if arguments.all else FOUND)
+    if arguments.json:
+        out.json({"tools": [msgspec.to_builtins(hit) for hit in hits], "of": len(index)})
+        return DONE
+    texts = {tool.name: short(tool.description, _DESCRIPTION) for tool in found.tools}
+    rows = [
+        (
+            short(hit.name),
+            short(hit.server),
+            f"{hit.score:g}",
+            short(" ".join(hit.words)),
+            f"{hit.tokens:,}",
+            texts[hit.name],
+        )
+        for hit in hits
+    ]
+    out.heading(f"{counted(len(hits), 'tool')} of {len(index):,}")
+    if rows:
+        out.table(("tool", "server", "score", "matched", "tokens", "description"), rows)
     return DONE
 
 

@@ -17,6 +17,10 @@ from toolwire.util.numbers import Allowed, check_fields
 DEFERRING_CLIENTS: Final = ("claude-code", "codex-mcp-client", "cursor-vscode")
 
 
+#: The name of the commands that look at the whole list of a server: `toolwire lint` and `toolwire list --search`.
+OWN_CLIENT: Final = "toolwire-cli"
+
+
 class SearchSettings(Struct, frozen=True, kw_only=True):
     """When tools are found by a search instead of a list, and which tools stay in the list."""
 

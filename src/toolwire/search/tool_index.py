@@ -24,8 +24,9 @@ from toolwire.util.expiring import Expiring
 MAX_QUERY: Final = 1_000
 #: Prefix of a query that names tools instead of describing them: `select:create_issue,merge`.
 SELECT: Final = "select:"
-#: The members of `_meta` by which servers tell hosts how a tool is found, and what it belongs to.
+#: The members of `_meta` by which servers tell hosts how a tool is found, that it is never deferred, and its group.
 SEARCH_HINT: Final = "anthropic/searchHint"
+ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 GROUP: Final = "io.toolwire/group"
 _K1: Final = 1.2
 _B: Final = 0.75

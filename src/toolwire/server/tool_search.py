@@ -27,13 +27,15 @@ from toolwire.redaction import Redaction
 from toolwire.schemas import compile
 from toolwire.schemas.wording import nearest
 from toolwire.search import IndexedTool, SearchSettings, ToolHit, ToolIndex
-from toolwire.search.tool_index import ToolIndexes
+from toolwire.search.list_cost import ListCost
+from toolwire.search.settings import OWN_CLIENT
+from toolwire.search.tool_index import ALWAYS_LOAD, ToolIndexes
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import WITHOUT_OVERLAYS, Catalog, Found, Owner
 from toolwire.server.components.restriction import Audience
-from toolwire.server.components.search_hints import ALWAYS_LOAD, MAX_RESULT_CHARS, RESULT_CHARS
+from toolwire.server.components.search_hints import MAX_RESULT_CHARS, RESULT_CHARS
 from toolwire.server.components.tools import ToolBase, error_result
 from toolwire.server.results import Results
 from toolwire.server.upstream_views import servers_on
@@ -145,9 +147,8 @@ class ToolSearch:
         """Return the view of a caller whose list is short; None for a caller who gets the whole list."""
         settings: SearchSettings = call.settings.search
         client = call.request.client
-        if not isinstance(client, UnsetType) and client.name.casefold() in map(
-            str.casefold, settings.deferring_clients
-        ):
+        whole = (OWN_CLIENT, *settings.deferring_clients)
+        if not isinstance(client, UnsetType) and client.name.casefold() in map(str.casefold, whole):
             return None
         shelf = self.shelf_for(call)
         if not shelf.deferred or (settings.mode == "auto" and shelf.tokens <= settings.threshold_tokens):
@@ -168,10 +169,18 @@ class ToolSearch:
         if shelf is None:
             if len(self._shelves) >= MAX_SHELVES:
                 self._shelves.clear()
-            shelf = self._shelves[key] = self._make_shelf(key, settings, view, shows_views)
+            shelf = self._shelves[key] = self._make_shelf(key, settings, view, shows_views=shows_views)
         return shelf
 
-    def _make_shelf(self, key: Hashable, settings: SearchSettings, view: View | None, shows_views: bool) -> Shelf:
+    def measure(self, settings: SearchSettings) -> ListCost:
+        """Return what the list of a caller who sees everything costs, with and without a search."""
+        shelf = self._make_shelf(None, settings, None, shows_views=False)
+        kept = {name: found for name, found in shelf.names.items() if name not in shelf.deferred}
+        short = {**kept, **(shelf.tools if shelf.deferred else {})}
+        tokens = sum(self._text_of(name, found).tokens for name, found in short.items())
+        return ListCost(len(shelf.names), shelf.tokens, tokens)
+
+    def _make_shelf(self, key: Hashable, settings: SearchSettings, view: View | None, *, shows_views: bool) -> Shelf:
         pinned: dict[str, Found[Any]] = {}
         deferred: dict[str, Found[Any]] = {}
         upstream_pins: Counter[tuple[str, ...]] = Counter()

@@ -186,6 +186,23 @@ async def test_processes_of_a_server_of_both_eras_are_estimated(tmp_path: Path) 
     assert checked.problems == []
 
 
+async def test_cost_of_the_list_is_estimated(tmp_path: Path) -> None:
+    script = tmp_path / "both.py"
+    script.write_text(
+        "from toolwire import Server\nserver = Server('many')\n"
+        "for number in range(40):\n    server.tool(f'tool_{number}')(lambda: 1)\n"
+        "server.tool('first', pinned=True)(lambda: 1)\nserver.run()\n"
+    )
+    file = {"mcpServers": {"b": {"command": sys.executable, "args": [str(script)]}}}
+    cost = (await check_file(file)).cost
+    assert cost is not None and cost.tools == 41
+    assert 500 < cost.tokens < 2_000
+    assert 150 < cost.with_search < 400
+    pinned = (await check_file({**file, "gateway": {"search": {"mode": "auto", "pinned": ["*"]}}})).cost
+    assert pinned is not None and pinned.with_search == pinned.tokens == cost.tokens
+    assert (await check_file(file, offline=True)).cost is None
+
+
 async def test_tools_that_are_left_out_are_named(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD.replace('"inputSchema": {"type": "object"}', '"inputSchema": 7 if n == "fork" else {}'))

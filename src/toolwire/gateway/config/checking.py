@@ -30,6 +30,8 @@ from toolwire.gateway.gateway import Back, Gateway
 from toolwire.protocol.errors import ServerError, ToolwireError, Unauthorized
 from toolwire.protocol.revisions import is_modern
 from toolwire.redaction import Redaction
+from toolwire.search import SearchSettings
+from toolwire.search.list_cost import ListCost
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.http_options import find_app_options
 from toolwire.server.shaping import ShapedMount
@@ -50,6 +52,9 @@ class Checked(Struct, frozen=True):
     """The servers as they were found; empty for a check that reaches none."""
     estimates: dict[str, Estimate] = {}
     """The processes and the memory of each command for many client sessions, as far as the command was reached."""
+
+    cost: ListCost | None = None
+    """What the list of tools costs a model; None for a check that reaches no server."""
 
     @property
     def is_good(self) -> bool:
@@ -76,6 +81,7 @@ async def check_file(
         return Checked(problems)
     backs: dict[str, Back] = {}
     estimates: dict[str, Estimate] = {}
+    cost: ListCost | None = None
     gateway, mistakes = _made(file, seconds)
     problems = [*mistakes, *_clear(file), *_exposed(file), *_circles(file), *_without_front(file)]
     if gateway is not None:
@@ -84,10 +90,10 @@ async def check_file(
         problems += _same_prefixes(file)
     else:
         gateway.on_stderr = on_stderr
-        backs, estimates, found = await _reached(file, gateway, seconds)
+        backs, estimates, cost, found = await _reached(file, gateway, seconds)
         problems += [*found, *await _stores(file, seconds)]
     problems += _shared(file, backs)
-    return Checked(sorted(problems, key=lambda each: each.line or 0), backs, estimates)
+    return Checked(sorted(problems, key=lambda each: each.line or 0), backs, estimates, cost)
 
 
 # --- the gateway ---------------------------------------------------------------------------------------------------
@@ -253,7 +259,7 @@ def _shared(file: GatewayFile, backs: Mapping[str, Back]) -> Iterator[Problem]:
 
 async def _reached(
     file: GatewayFile, gateway: Gateway, seconds: float
-) -> tuple[dict[str, Back], dict[str, Estimate], list[Problem]]:
+) -> tuple[dict[str, Back], dict[str, Estimate], ListCost, list[Problem]]:
     """Reach all servers at the same time, and look at the names of their components."""
     changed = asyncio.Event()
     memory = CommandMemory(gateway)
@@ -267,6 +273,7 @@ async def _reached(
         backs = {name: _without_values(file, back) for name, back in gateway.backs.items()}
         problems = list(_misshapen(file, gateway))
         estimates = estimate_processes(gateway, file.backs, memory)
+        cost = gateway.kernel.tool_search.measure(gateway.settings.search or SearchSettings(mode="always"))
     for name, back in backs.items():
         key = file.back_key(name)
         is_unknown = back.revision is None and file.backs[name].url is not None
@@ -281,7 +288,7 @@ async def _reached(
         for tool in back.quarantined:
             text = f"{tool.tool!r} waits for the approval of a person"
             problems.append(file.problem(text, (*key, "pins"), "warning"))
-    return backs, estimates, problems
+    return backs, estimates, cost, problems
 
 
 def _misshapen(file: GatewayFile, gateway: Gateway) -> Iterator[Problem]:

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from toolwire.protocol.errors import ServerError
-from toolwire.search.tool_index import GROUP, SEARCH_HINT
+from toolwire.search.tool_index import ALWAYS_LOAD, GROUP, SEARCH_HINT
 from toolwire.util.numbers import Allowed, check_number
 
-#: A tool that is never deferred.
-ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 #: How many characters a result may have before Claude Code cuts it; it takes at most `MAX_RESULT_CHARS`.
 RESULT_CHARS: Final = "anthropic/maxResultSizeChars"
 MAX_RESULT_CHARS: Final = 500_000
