@@ -3,7 +3,7 @@
     .venv/bin/python scripts/search_recall.py                # our queries, GitHub's operations, BFCL where installed
     .venv/bin/python scripts/search_recall.py --install      # fetch the data of BFCL from PyPI into .bench/bfcl
     .venv/bin/python scripts/search_recall.py --data FOLDER  # also LiveMCPBench and MetaTool
-    .venv/bin/python scripts/search_recall.py --tokens       # the table of tokens, with and without a search
+    .venv/bin/python scripts/search_recall.py --sizes        # the tokens of lists of several sizes
 
 It fails where a recall is below its floor, and where the exact name of a tool does not find the tool first. R@5 is the
 share of the needed tools among the first five.
@@ -38,7 +38,6 @@ from tests.search.own_queries import QUERIES, own_tools, recall  # noqa: E402
 from toolwire import Client, Server  # noqa: E402
 from toolwire.openapi import ALL, openapi  # noqa: E402
 from toolwire.search import IndexedTool, ToolIndex  # noqa: E402
-from toolwire.tokens import count_tokens  # noqa: E402
 
 BFCL: Final = ROOT / ".bench" / "bfcl"
 BFCL_RELEASE: Final = "bfcl-eval==2026.3.23"
@@ -52,7 +51,7 @@ GITHUB_QUERIES: Final = {
 }
 #: How many queries of MetaTool are asked, of its 20,614.
 SAMPLE: Final = 4_000
-#: The sizes of the table of tokens.
+#: The sizes of lists.
 SIZES: Final = (10, 100, 500, 2_000)
 
 
@@ -164,25 +163,37 @@ def judge(judged: Judged) -> bool:
     return is_good
 
 
-async def print_tokens() -> None:
-    """Print the table of tokens of `tools/list` with and without a search."""
-    print("\n| tools | tokens of the list | with a search | a search returns |\n|---|---|---|---|")
+def print_sizes(folder: Path) -> None:
+    """Print what lists of several sizes cost, with and without a search, and what the search finds in them.
+
+    The tools are those of BFCL, and above 1,096 also operations of GitHub; the queries are those of BFCL.
+    """
+    judged, more = bfcl(folder), github()
+    if judged is None or more is None:
+        sys.exit("the data of BFCL or GitHub is missing: run `make fetch`")
+    chosen = random.Random(0)
+    of_bfcl, of_github = list(judged.tools), list(more.tools)
+    chosen.shuffle(of_bfcl)
+    chosen.shuffle(of_github)
+    short = asyncio.run(_short_list())
+    print("| tools | tokens of the list | with a search | a search returns | R@5 |\n|---|---|---|---|---|")
     for size in SIZES:
-        sizes = []
-        for search in (False, True):
-            server = many_tools(size, search=search)
-            async with Client(server) as client:
-                page = await client.list_tools_page()
-                sizes.append(count_tokens(json.dumps([_shown(tool.to_dict()) for tool in page.tools])))
-                if search:
-                    query = {"query": "refund an invoice"}
-                    sizes.append(count_tokens((await client.call_tool("search_tools", query)).text))
-        print(f"| {size:,} | {sizes[0]:,} | {sizes[1]:,} | {sizes[2]:,} |")
+        pool = [*of_bfcl, *of_github][:size]
+        names = {tool.name for tool in pool}
+        index = ToolIndex(pool)
+        asked = [(query, needed) for query, needed in judged.queries if names.issuperset(needed)]
+        hits = [index.search(query) for query, _ in asked]
+        found = recall([[hit.name for hit in each] for each in hits], [needed for _, needed in asked])
+        returned = sum(hit.tokens for each in hits for hit in each) / len(hits)
+        tokens = sum(tool.tokens for tool in pool)
+        print(f"| {size:,} | {tokens:,} | {short:,} | {returned:,.0f} | {found:.2f} ({len(asked):,} queries) |")
 
 
-def _shown(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return what a host hands to a model of a definition."""
-    return {name: tool[name] for name in ("name", "description", "inputSchema") if name in tool}
+async def _short_list() -> int:
+    """Return the tokens of the two tools in the place of a list."""
+    async with Client(many_tools(100, search=True)) as client:
+        tools = await client.list_tools()
+    return sum(IndexedTool.from_definition(tool).tokens for tool in tools)
 
 
 def install() -> None:
@@ -208,13 +219,13 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="a folder with LiveMCPBench and MetaTool")
     parser.add_argument("--bfcl", type=Path, default=BFCL, help="the folder of the data of BFCL")
     parser.add_argument("--install", action="store_true", help="fetch the data of BFCL, and do nothing else")
-    parser.add_argument("--tokens", action="store_true", help="print the table of tokens, and do nothing else")
+    parser.add_argument("--sizes", action="store_true", help="print the table of sizes, and do nothing else")
     arguments = parser.parse_args()
     if arguments.install:
         install()
         return 0
-    if arguments.tokens:
-        asyncio.run(print_tokens())
+    if arguments.sizes:
+        print_sizes(arguments.bfcl)
         return 0
     found = [own(), github(), bfcl(arguments.bfcl)]
     if arguments.data is not None:

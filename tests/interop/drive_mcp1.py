@@ -177,6 +177,13 @@ async def files(driver: Driver) -> None:
         reads.append([(await driver.call("read_text_file", {"path": each["file"]}))["text"] for each in folders])
 
 
+async def given(driver: Driver) -> None:
+    """List the tools, and make the calls that the environment variable `DRIVE_CALLS` has."""
+    listed = await driver.list_tools()
+    driver.report["tools"] = {tool.name: tool.model_dump(mode="json", exclude_none=True) for tool in listed}
+    driver.report["calls"] = [await driver.call(name, each) for name, each in json.loads(os.environ["DRIVE_CALLS"])]
+
+
 questions = be_asked
 
 
