@@ -164,6 +164,7 @@ class Run(Followed):
         "caller",
         "found",
         "has_slot",
+        "is_given_up",
         "is_reserved",
         "is_waiting",
         "numbers",
@@ -193,6 +194,8 @@ class Run(Followed):
         self._data: bytes | None = None
         self._counted: tuple[Caller, int] | None = (None, 0)
         """The bytes that are counted for a caller; None once they are no longer."""
+        self.is_given_up: bool = False
+        """Whether the request of the call ended before its answer with the task."""
         self.is_reserved: bool = False
         """Whether it is counted among the tasks of its owner, and is none yet."""
         self.is_waiting: bool = False
