@@ -103,6 +103,25 @@ async def test_each_caller_gets_the_lists_of_the_own_account(scene: Private, fro
     assert not [each for each in scene.sent if "authorization" not in each], "no request came without an account"
 
 
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("front", ERAS)
+async def test_each_caller_finds_the_tools_of_the_own_account(scene: Private, front: str, back: str) -> None:
+    async with scene.gateway(scene.per_user(), back, of_gateway={"search": True}) as gateway:
+        await connect(scene, gateway, "alice", "bob")
+        asked = {"name": "administer"}
+        async with scene.client("alice", front) as alice, scene.client("bob", front) as bob:
+            # The first request of a caller, before any list.
+            assert text(await alice.call_tool("call_tool", asked)) == "alice administers"
+            refused = await bob.call_tool("call_tool", asked)
+            assert refused.is_error and "There is no tool 'administer'" in refused.text
+            for caller, hits in ((alice, True), (bob, False), (alice, True)):
+                found = await caller.call_tool("search_tools", {"query": "administer it", "limit": 20})
+                assert ('"name":"administer"' in text(found)) is hits
+                assert await names(caller) == ["call_tool", "search_tools"]
+        async with scene.client("carol", front) as carol:
+            assert await names(carol) == []
+
+
 @pytest.mark.covers("GW-7.9")
 @pytest.mark.parametrize("back", ERAS)
 async def test_a_call_needs_no_list_before_it(scene: Private, back: str) -> None:

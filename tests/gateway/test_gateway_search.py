@@ -203,3 +203,21 @@ async def test_a_server_that_is_mounted_has_no_search_of_its_own() -> None:
         assert await names(client) == ["in_look"]
         with pytest.raises(ProtocolError, match="Unknown tool"):
             await client.call_tool("in_call_tool", {"name": "look"})
+
+
+async def test_tools_for_views_of_an_upstream_are_not_called_by_its_own_names(tmp_path: Path) -> None:
+    server = Server("back")
+    page = tmp_path / "view.html"
+    page.write_text("<p>Hello</p>")
+    app = server.app(page)
+    server.tool("show", app=app)(lambda: {"n": 1})
+    server.tool("wipe", visibility=["app"])(lambda: "wiped")
+    gateway = Gateway("front", search=True).add("b", server)
+    async with testing.connect(gateway) as (client, _):
+        assert "b_wipe" in [each.name for each in await client.list_tools(audience=None)]
+        # A view may call it so.
+        assert (await client.call_tool("wipe")).text == "wiped"
+        for name in ("wipe", "b_wipe"):
+            refused = await call(client, name)
+            assert refused.is_error and "There is no tool" in refused.text
+        assert await found(client, "wipe") == []

@@ -148,8 +148,9 @@ async def test_views_and_tools_for_views_stay_in_the_list(tmp_path: Any) -> None
         assert (await call(client, "with_view")).structured == {"n": 1}
         refused = await call(client, "of_the_view")
         assert refused.is_error and "There is no tool 'of_the_view'" in refused.text
+    server.tool("for_both", visibility=["model", "app"])(lambda: 2)
     async with Client(server, extensions=RENDERS_APPS) as client:
-        assert "with_view" in await names(client)
+        assert {"with_view", "for_both"} <= {*await names(client)}
         assert await found(client, "view") == []
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from toolwire.protocol import types as t
-from toolwire.protocol.apps import audiences, declares_apps, view_address
+from toolwire.protocol.apps import audiences, declares_apps, ui_of, view_address
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members
@@ -38,7 +38,7 @@ from toolwire.server.components.restriction import Audience
 from toolwire.server.components.search_hints import MAX_RESULT_CHARS, RESULT_CHARS
 from toolwire.server.components.tools import ToolBase, error_result
 from toolwire.server.results import Results
-from toolwire.server.upstream_views import servers_on
+from toolwire.server.upstream_views import UpstreamViews, servers_on
 from toolwire.tokens import count_tokens
 from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.outlet import Outlet
@@ -79,6 +79,7 @@ class SearchParts(Protocol):
     server: Owner
     catalog: Catalog
     access: Access
+    upstream_views: UpstreamViews
     results: Results
     workers: ThreadWorkers
 
@@ -189,7 +190,7 @@ class ToolSearch:
             servers = servers_on(found.way)
             is_pinned = (
                 "model" not in audiences(meta)
-                or (shows_views and view_address(meta) is not None)
+                or (shows_views and (view_address(meta) is not None or _is_called_by_views(meta)))
                 or any(fnmatchcase(name, pattern) for pattern in settings.pinned)
             )
             if not is_pinned and meta.get(ALWAYS_LOAD) is True:
@@ -280,7 +281,10 @@ class ToolSearch:
 
     def _is_for_views_alone(self, call: Call, name: str) -> bool:
         """Return whether a tool is not for models. Hosts cannot tell that from a call of `call_tool`."""
-        found = self._find(call, name)
+        view = self._parts.methods.view(call)
+        # A view names the tools of its server as that server does.
+        unlisted = self._parts.upstream_views.find_unlisted(name, None if view is None else view.sees)
+        found = self._find(call, name) or unlisted
         return found is not None and "model" not in audiences(_meta_of(found))
 
     async def call_inner(self, inner: Incoming, outlet: Outlet) -> Any:
@@ -395,6 +399,11 @@ def _inner_request(request: Incoming, asked: _Asked) -> Incoming:
             members["arguments"] = asked.arguments
         raw = Raw(encode_readable(members))
     return structs.replace(request, params=params, raw=raw)
+
+
+def _is_called_by_views(meta: Mapping[str, Any]) -> bool:
+    """Return whether a tool says that views call it, which hosts look up in the list."""
+    return "visibility" in ui_of(meta) and "app" in audiences(meta)
 
 
 def _meta_of(found: Found[Any]) -> Mapping[str, Any]:
