@@ -27,7 +27,7 @@ from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError
 from toolwire.sealing_aes import AesSealer
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget
 
 PUBLIC = "https://api.example.org"
 REDIRECT = "http://127.0.0.1:7777/callback"
@@ -914,7 +914,7 @@ async def test_retries_while_the_provider_is_down_take_no_room() -> None:
         w.google.down = False
         assert (await w.refresh(client, refresh)).status == 200
         # The marks that stayed count: that of the code, and that of the refresh token.
-        assert marks._budget._shares.total == 2
+        assert marks._budget.total == 2
 
 
 async def test_refresh_tokens_of_one_user_fill_a_share_of_the_store_alone() -> None:

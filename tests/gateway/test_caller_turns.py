@@ -16,8 +16,9 @@ from toolwire import Client, Server
 from toolwire.auth import Principal
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Breaker, Gateway
-from toolwire.gateway.caller_turns import GATEWAY, CallerTurns, TurnQueue, refuse_busy
+from toolwire.gateway.caller_turns import GATEWAY, bound_queues, refuse_busy
 from toolwire.http.client.session import Exchange
+from toolwire.http.client.turns import RequestTurns
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import CallRefused, Timeout
 from toolwire.protocol.revisions import MODERN
@@ -164,7 +165,7 @@ class Requests:
 
     def __init__(self, limit: int = 8, length: int = 10) -> None:
         self.in_flight: dict[str, Any] = {}
-        self.turns = CallerTurns(Shares(limit, 0.25, "calls"), TurnQueue(length, 30.0), self.in_flight, self.caller)
+        self.turns = RequestTurns(Shares(limit, 0.25, "calls"), self.in_flight, self.caller, bound_queues(length, 30.0))
 
     def caller(self, name: Any) -> Any:
         return {"-": None, "g": GATEWAY}.get(name[0], name[0])
@@ -207,7 +208,7 @@ async def test_turns_are_uncounted_again_when_few_are_held() -> None:
     for name in names:
         await requests.end(name)
     assert requests.turns.take() and requests.turns.take() and not requests.turns.take()
-    assert requests.turns._shares.total == 0
+    assert requests.turns._turns.shares.total == 0
 
 
 async def test_queues_of_callers_take_turns_when_everything_is_held() -> None:

@@ -22,7 +22,7 @@ from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
 from toolwire.testing import elapse
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget
 
 SECRET = "a" * 32
 ADA = Principal("ada")

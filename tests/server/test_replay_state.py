@@ -17,7 +17,7 @@ from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
 from toolwire.server.replay_state import MAX_KEPT, MAX_SEALED, MAX_STATE
 from toolwire.stores import Stores
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
 INVALID = "The requestState is not valid for this request; start again without it"

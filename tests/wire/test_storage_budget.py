@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget
 
 
 def test_what_is_released_does_not_count_any_more() -> None:

@@ -526,7 +526,8 @@ async def test_one_caller_has_a_share_of_the_processes(tmp_path: Path) -> None:
         assert [await each for each in waiting] == [1, 2, 3]
         assert await workers.run(add, [1, 2], caller="a") == 3
         pool = workers._pool
-        assert (pool._turns, pool._shares.total) == ({}, 0)
+        assert pool is not None
+        assert (pool._turns.running, pool._turns.waiting, pool._admitted.total) == (0, 0, 0)
     finally:
         await workers.close()
 

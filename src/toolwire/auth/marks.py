@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.stores import KV
-from toolwire.wire.shares import Caller
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import Caller, StorageBudget
 
 # How many values a store keeps that does not say it.
 _MAX_ITEMS: Final = 100_000

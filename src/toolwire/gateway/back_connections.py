@@ -35,8 +35,9 @@ from toolwire.client.relay import (
 from toolwire.client.target import Target
 from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
-from toolwire.gateway.caller_turns import GATEWAY, CallerTurns, TurnQueue, refuse_busy
+from toolwire.gateway.caller_turns import GATEWAY, bound_queues, refuse_busy
 from toolwire.http.client.session import HttpSession
+from toolwire.http.client.turns import RequestTurns
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
@@ -350,8 +351,8 @@ class BackConnections:
                 call = calls.get(identifier)
                 return GATEWAY if call is None else call.caller
 
-            queue = TurnQueue(self._bounds.turn_queue, self._bounds.wait)
-            session.turns = CallerTurns(shares, queue, session.peer.outgoing, find_caller)
+            find_bounds = bound_queues(self._bounds.turn_queue, self._bounds.wait)
+            session.turns = RequestTurns(shares, session.peer.outgoing, find_caller, find_bounds)
         return connection
 
     # --- several addresses ---
@@ -696,7 +697,7 @@ class BackConnections:
         """The number of calls that wait until a connection is free."""
         shared = cast("RelayConnection | None", self.shared.connection)
         turns = None if shared is None else getattr(shared.session, "turns", None)
-        return self._waiting + (turns.waiting if isinstance(turns, CallerTurns) else 0)
+        return self._waiting + (turns.waiting if isinstance(turns, RequestTurns) else 0)
 
     @property
     def idle_seconds(self) -> float:

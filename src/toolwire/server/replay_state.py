@@ -37,8 +37,7 @@ from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.stores import StoreFailed, Stores
 from toolwire.util.backoff import Backoff
-from toolwire.wire.shares import is_distinct
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget, is_distinct
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

@@ -11,12 +11,12 @@ import binascii
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolwireError, counted
-from toolwire.wire.shares import Caller, Shares
+from toolwire.wire.shares import Caller, Shares, Turns
 from toolwire.wire.stdio import claim
 from toolwire.wire.thread_workers import Busy
 
@@ -169,12 +169,8 @@ class _Pool:
     def __init__(self, count: int, queue: int, share: float) -> None:
         self._count = count
         self._queue = queue
-        self._own = max(1, int(count * share))
-        self._shares = Shares(count + queue, share, "calls in processes")
-        # For each caller with a call here: it may use no more children at a time than its share.
-        self._turns: dict[Hashable, asyncio.Semaphore] = {}
-        self._slots = asyncio.Semaphore(self._count)
-        self._waiting = 0
+        self._admitted = Shares(count + queue, share, "calls in processes")
+        self._turns = Turns(Shares(count, share, "calls in processes"))
         self._idle: list[ProcessChannel] = []
         self._all: set[ProcessChannel] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -183,35 +179,29 @@ class _Pool:
         self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None, caller: Caller
     ) -> Any:
         if caller is None:
-            return await self._run(job, timeout, on_message)
-        self._shares.take(caller)
-        turns = self._turns.setdefault(caller, asyncio.Semaphore(self._own))
+            return await self._run(job, timeout, on_message, None)
+        self._admitted.take(caller)
         try:
-            async with turns:
-                return await self._run(job, timeout, on_message)
+            return await self._run(job, timeout, on_message, caller)
         finally:
-            self._shares.give_back(caller)
-            if not self._shares.held_by(caller):
-                del self._turns[caller]
+            self._admitted.give_back(caller)
 
-    async def _run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
-        if self._slots.locked() and self._waiting >= self._queue:
+    async def _run(
+        self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None, caller: Caller
+    ) -> Any:
+        if not self._turns.free and self._turns.waiting >= self._queue:
             raise Busy(
                 f"all {self._count} processes are busy and the queue of {counted(self._queue, 'call')} is full; "
                 "try again later"
             )
-        self._waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self._waiting -= 1
+        await self._turns.wait(caller)
         try:
             async with asyncio.timeout(timeout):
                 return await self._perform(job, on_message)
         except TimeoutError:
             raise Timeout(f"the process was stopped after {counted(timeout or 0.0, 'second')}") from None
         finally:
-            self._slots.release()
+            self._turns.give_back(caller)
 
     def kill(self) -> None:
         """End the children of a loop that is closed, where nobody can wait for their end."""

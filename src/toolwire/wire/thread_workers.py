@@ -11,14 +11,13 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
-from itertools import chain
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from toolwire.protocol.errors import ToolwireError, counted
-from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.shares import Caller, Shares, Turns
 from toolwire.wire.threads import hand_over, start_daemon
 
 Result = TypeVar("Result")
@@ -84,17 +83,15 @@ class ThreadWorkers:
     def __init__(self, threads: int = 40, queue: int = 1000, share: float = 1.0) -> None:
         self._limit = threads
         self._queue = queue
-        self._running = Shares(threads + queue, share, "calls in threads", of=threads)
+        # The jobs of callers that use their whole share of the threads wait for their turn.
+        self._turns = Turns(Shares(threads + queue, share, "calls in threads", of=threads))
         self._waiting = Shares(queue, share, "calls that wait for a thread")
-        # The jobs of callers that use their whole share of the threads.
-        self._held_back: dict[Hashable, deque[_Job]] = {}
         self._jobs: deque[_Job] = deque()
         self._threads: list[threading.Thread] = []
         # Sleeping threads wait for one of these: True to look for jobs, False to end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._asleep = 0
         self._lock = threading.Lock()
-        self._sharing = threading.Lock()
         # Each is true only while some thread has yet to look at the jobs: one that was called and has not arrived, or
         # one that has finished its job. A thread that clears a flag looks after that, so no job is overlooked.
         self._called = False
@@ -128,15 +125,12 @@ class ThreadWorkers:
         Raise `Taken` when the caller has used its share of the queue, too.
         """
         job = self._job(function, args, caller)
-        with self._sharing:
-            try:
-                self._running.take(caller)
-            except Taken as taken:
-                if not taken.own:
-                    raise
-                self._waiting.take(caller)
-                self._held_back.setdefault(caller, deque()).append(job)
+        self._turns.shares.check(None)
+        if not self._turns.take(caller):
+            self._waiting.take(caller)
+            if self._turns.take_or_queue(caller, lambda: self._begin_waiting(job)) is not None:
                 return job.future
+            self._waiting.give_back(caller)
         self._jobs.append(job)
         if not (self._called or self._returning):
             self._call()
@@ -152,20 +146,15 @@ class ThreadWorkers:
             raise Busy("the server is stopping")
         return _Job(mailbox, loop.create_future(), contextvars.copy_context(), function, args, caller)
 
-    def _next_of(self, caller: Hashable) -> None:
-        """Let the next job of a caller take the place of one that has ended."""
-        with self._sharing:
-            jobs = self._held_back.get(caller)
-            while jobs:
-                job = jobs.popleft()
-                self._waiting.give_back(caller)
-                if not job.future.cancelled():
-                    self._jobs.append(job)
-                    break
-            else:
-                self._running.give_back(caller)
-            if not jobs:
-                self._held_back.pop(caller, None)
+    def _begin_waiting(self, job: _Job) -> bool:
+        """Let a job that waited for its turn be done. Return whether its result is still wanted."""
+        self._waiting.give_back(job.caller)
+        if self._closed:
+            hand_over(job.mailbox.loop, job.future.cancel)
+        if self._closed or job.future.cancelled():
+            return False
+        self._jobs.append(job)
+        return True
 
     def run_beside(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         """Call a function in a thread of its own, because a worker waits for it, and all workers could be waiting."""
@@ -202,10 +191,8 @@ class ThreadWorkers:
     def shutdown(self) -> None:
         """Take no more work and let idle threads end. Threads that are stuck are not waited for."""
         self._closed = True
-        with self._sharing:
-            held_back, self._held_back = self._held_back, {}
-        for job in chain.from_iterable(held_back.values()):
-            hand_over(job.mailbox.loop, job.future.cancel)
+        for waiter in self._turns.drop_queue():
+            waiter.begin()
         while self._jobs:
             try:
                 job = self._jobs.popleft()
@@ -243,7 +230,7 @@ class ThreadWorkers:
             self._call()
         value, error = (None, None) if job.future.cancelled() else _perform(job)
         if job.caller is not None:
-            self._next_of(job.caller)
+            self._turns.give_back(job.caller)
         # Set before the result is known. Otherwise a caller that gets it and calls again would wake another thread.
         self._returning = True
         job.mailbox.post(job.future, value, error)

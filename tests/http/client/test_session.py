@@ -15,14 +15,16 @@ from tests.client.scripted_http import DISCOVERED, event, rpc
 
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.relay import RelayConnection, relay_opener
-from toolwire.http.client.session import HttpSession, Turns
+from toolwire.http.client.session import HttpSession
+from toolwire.http.client.turns import RequestTurns
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError
 from toolwire.protocol.revisions import MODERN
 from toolwire.testing import elapse
+from toolwire.wire.shares import Shares
 
 
-async def waiting(turns: Turns) -> asyncio.Task[None]:
+async def waiting(turns: RequestTurns) -> asyncio.Task[None]:
     """Return a task that waits for its turn."""
     assert not turns.take()
     task = asyncio.ensure_future(turns.wait(SimpleNamespace(identifier=1)))  # type: ignore[arg-type]
@@ -31,7 +33,7 @@ async def waiting(turns: Turns) -> asyncio.Task[None]:
 
 
 async def test_turns_come_in_their_order() -> None:
-    turns = Turns(2)
+    turns = RequestTurns(Shares(2, 1.0, "requests"))
     assert turns.take() and turns.take()
     first, second = await waiting(turns), await waiting(turns)
     turns.give_back(1)
@@ -46,7 +48,7 @@ async def test_turns_come_in_their_order() -> None:
 
 @pytest.mark.parametrize("has_come", [False, True])
 async def test_a_turn_that_nobody_takes_goes_to_the_next(has_come: bool) -> None:
-    turns = Turns(1)
+    turns = RequestTurns(Shares(1, 1.0, "requests"))
     assert turns.take()
     first, second = await waiting(turns), await waiting(turns)
     if has_come:

@@ -7,16 +7,15 @@ that sent many unknown tokens has to wait before its next unknown token is asked
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.util.expiring import Expiring
 from toolwire.util.single_flight import SingleFlight
+from toolwire.wire.shares import Shares, Turns
 
 T = TypeVar("T")
 
@@ -79,25 +78,21 @@ class ProviderRequests:
     """The questions that are under way: each once, and some at a time."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
-        self._at_once = at_once
         self._open = SingleFlight[Any]()
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._turns = Turns(Shares(at_once, 1.0, "questions"))
 
     async def ask(self, key: Hashable, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Ask, or wait for the answer to the same question; raise `Throttled` for an address that has to wait."""
-        loop = asyncio.get_running_loop()
         if asker is not None and self._open.find(key) is None:
             asker.check()
-        answer: T = await self._open.run(lambda: self._in_turn(loop, asker, question), key)
+        answer: T = await self._open.run(lambda: self._in_turn(asker, question), key)
         return answer
 
-    async def _in_turn(
-        self, loop: asyncio.AbstractEventLoop, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]
-    ) -> T:
-        turns = self._turns.get(loop)
-        if turns is None:
-            turns = self._turns[loop] = asyncio.Semaphore(self._at_once)
-        async with turns:
+    async def _in_turn(self, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await self._turns.wait()
+        try:
             if asker is not None:
                 asker.check()  # Once more: others that came at the same time may have been in vain.
             return await question()
+        finally:
+            self._turns.give_back()

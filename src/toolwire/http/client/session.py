@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sys
 from asyncio import CancelledError
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -20,6 +20,7 @@ from msgspec import Raw, Struct
 from toolwire.http.client.channel import EVENT_STREAM, LONGEST_ASKED, HttpChannel
 from toolwire.http.client.endpoint import ERROR_BODY, TURNED_AWAY, Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
+from toolwire.http.client.turns import RequestTurns
 from toolwire.http1.response import CrossedClosing, HttpResponse, Lost, StartedResponse, TooLarge
 from toolwire.protocol.errors import (
     InvalidResponse,
@@ -36,6 +37,7 @@ from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.util.backoff import Backoff
 from toolwire.wire.session import ClientHandler, OnProgress, Session
+from toolwire.wire.shares import Shares
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -136,43 +138,6 @@ class Exchange(Struct, eq=False):
         self._session.deadlines.resume(self)
 
 
-class Turns:
-    """A number of requests at a time. Those that have to wait get their turn in their order."""
-
-    __slots__ = ("_left", "_waiting")
-
-    def __init__(self, at_once: float) -> None:
-        self._left = at_once
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def take(self) -> bool:
-        """Take a turn; return False where `wait` has to be awaited for it."""
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    async def wait(self, exchange: Exchange) -> None:
-        """Wait for a turn, and take it."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except CancelledError:
-            if not turn.cancelled():
-                self.give_back(exchange.identifier)  # The turn came too late.
-            raise
-
-    def give_back(self, identifier: RequestId) -> None:
-        """Let the next request have its turn."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._left += 1
-
-
 class HttpSession(Session):
     """A `Session` that sends each request as an `Exchange`, and everything else through its `HttpChannel`."""
 
@@ -190,8 +155,9 @@ class HttpSession(Session):
         at_once = endpoint.pool.at_once
         self.places: int | None = None if at_once is None else max(1, at_once - SPARE)
         """How many requests are sent at once; None for any number."""
-        self.turns: Turns = Turns(math.inf if self.places is None else self.places)
-        self._check_turns = Turns(1)
+        limit = sys.maxsize if self.places is None else self.places
+        self.turns: RequestTurns = RequestTurns(Shares(limit, 1.0, "requests"))
+        self._check_turns = RequestTurns(Shares(1, 1.0, "checks"))
 
     async def finished(self) -> None:
         """Wait until nothing is in flight."""
@@ -247,7 +213,7 @@ class HttpSession(Session):
             raise exchange.error
         return exchange.result
 
-    async def _wait_for_turn(self, exchange: Exchange) -> Turns:
+    async def _wait_for_turn(self, exchange: Exchange) -> RequestTurns:
         """Wait for a turn; return the turns that it is given back to."""
         turns = self.turns
         if exchange.method in _CHECKS:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -16,7 +13,7 @@ from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy.rates import in_words
 from toolwire.util.numbers import COUNT, COUNT_OR_NONE, SECONDS, check_fields
 from toolwire.wire.deadlines import Pausable
-from toolwire.wire.threads import hand_over
+from toolwire.wire.shares import Shares, Turns
 
 
 class Slots(Struct, frozen=True):
@@ -62,34 +59,23 @@ def compile_slots(given: Concurrency, place: str, subject: str = "") -> list[Pla
 
 
 class _Gate:
-    """The slots of one place, for one caller or for all. It exists while somebody holds or wants one."""
+    """The slots of one place, for one caller or for all. It exists while a call holds or wants one."""
 
-    __slots__ = ("free", "key", "queue", "users")
+    __slots__ = ("key", "turns", "users")
 
-    def __init__(self, key: tuple[str, str, Slots], running: int) -> None:
+    def __init__(self, key: tuple[str, str, Slots]) -> None:
         self.key = key
-        self.free = running
         self.users = 0
-        self.queue: deque[_Waiter] = deque()
+        # Made for the first call that has to wait.
+        self.turns: Turns | None = None
 
-
-class _Waiter:
-    """A call that waits in a queue."""
-
-    __slots__ = ("_turn", "has_slot", "loop")
-
-    def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.has_slot = False
-        self._turn: asyncio.Future[None] = self.loop.create_future()
-
-    async def turn(self, seconds: float) -> None:
-        async with asyncio.timeout(seconds):
-            await self._turn
-
-    def call(self) -> None:
-        if not self._turn.done():
-            self._turn.set_result(None)
+    def queue(self) -> Turns:
+        """Return the queue in front of slots that are all held."""
+        if self.turns is None:
+            running = self.key[2].running
+            self.turns = Turns(Shares(running, 1.0, "calls"))
+            self.turns.shares.add(None, running)
+        return self.turns
 
 
 class Gates:
@@ -113,28 +99,21 @@ class Gates:
         """
         slots = placed.slots
         key = (placed.place, caller if slots.per == "caller" else "", slots)
-        waiter: _Waiter | None = None
         with self._lock:
             gate = self._gates.get(key)
             if gate is None:
-                gate = self._gates[key] = _Gate(key, slots.running)
+                gate = self._gates[key] = _Gate(key)
             if gate.users >= slots.running + slots.queue:
                 raise self._refusal(placed, name, slots.queue)
             gate.users += 1
-            if gate.free:
-                gate.free -= 1
-            else:
-                waiter = _Waiter()
-                gate.queue.append(waiter)
-                self.waiting += 1
-        if waiter is not None:
-            await self._wait(gate, waiter, placed, name, deadline)
+            turns = gate.turns if gate.users <= slots.running else gate.queue()
+        if turns is not None and not turns.take():
+            await self._wait(gate, turns, placed, name, deadline)
         started = self._clock()
 
         def release() -> None:
             self._usual += (self._clock() - started - self._usual) / 16
-            with self._lock:
-                self._leave(gate)
+            self._leave(gate, has_slot=True)
 
         return release
 
@@ -146,16 +125,17 @@ class Gates:
             if gate is not None and gate.users >= slots.running + slots.queue:
                 raise self._refusal(placed, name, slots.queue)
 
-    async def _wait(self, gate: _Gate, waiter: _Waiter, placed: Placed, name: str, deadline: Pausable | None) -> None:
+    async def _wait(self, gate: _Gate, turns: Turns, placed: Placed, name: str, deadline: Pausable | None) -> None:
         slots = placed.slots
         if deadline is not None:
             deadline.pause()
+        with self._lock:
+            self.waiting += 1
         try:
-            await waiter.turn(slots.wait)
+            await turns.wait(seconds=slots.wait)
         except BaseException as error:
-            with self._lock:
-                waiting = gate.users - slots.running
-                self._leave(gate, waiter)
+            waiting = gate.users - slots.running
+            self._leave(gate)
             if isinstance(error, TimeoutError):
                 raise self._refusal(placed, name, waiting) from None
             raise
@@ -165,21 +145,13 @@ class Gates:
             with self._lock:
                 self.waiting -= 1
 
-    def _leave(self, gate: _Gate, waiter: _Waiter | None = None) -> None:
-        """Give a slot back; the call that waits longest gets it."""
-        gate.users -= 1
-        if not gate.users:
-            self._gates.pop(gate.key, None)
-        if waiter is not None and not waiter.has_slot:
-            with suppress(ValueError):  # Its loop had ended when its turn came.
-                gate.queue.remove(waiter)
-            return
-        while gate.queue:
-            following = gate.queue.popleft()
-            if hand_over(following.loop, following.call):
-                following.has_slot = True
-                return
-        gate.free += 1
+    def _leave(self, gate: _Gate, *, has_slot: bool = False) -> None:
+        with self._lock:
+            if has_slot and gate.turns is not None:
+                gate.turns.give_back()
+            gate.users -= 1
+            if not gate.users:
+                self._gates.pop(gate.key, None)
 
     def _refusal(self, placed: Placed, name: str, waiting: int) -> CallRefused:
         slots = placed.slots

@@ -28,12 +28,11 @@ from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.running_tasks import Run
-from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.task_records import TasksUnreachable
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.stores import QueueFull
-from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
+from toolwire.wire.shares import Caller, Shares, Taken, Turns, is_distinct
 
 
 class AcceptingParts(Protocol):
@@ -49,7 +48,7 @@ class Accepting(Protocol):
 
     elsewhere: TasksElsewhere
     quota: Quota
-    slots: Slots
+    slots: Turns
 
     @property
     def limits(self) -> Limits: ...
@@ -112,13 +111,13 @@ class Acceptance:
         owner = owner_of(call)
         try:
             await self._tasks.ready()
-            await self._tasks.quota.reserve(owner, address_of(call))
+            reservation = await self._tasks.quota.reserve(owner, address_of(call))
         except TasksUnreachable:
             if is_task:
                 raise
             return await self._run_as_call(call, found)  # The tasks cannot be reached, and this need not become one.
         run = self._tasks.new_run(call, found, ttl, owner)
-        run.is_reserved = True
+        run.reservation = reservation
         try:
             if not await self._has_slot(run):
                 asked = await self._queue(run)

@@ -21,8 +21,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.tasks.task_records import NoRoom, id_in
 from toolwire.stores import LeaseLost
 from toolwire.util.backoff import Backoff
-from toolwire.wire.shares import Caller
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import Caller, StorageBudget
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 

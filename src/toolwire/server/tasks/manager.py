@@ -37,7 +37,7 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.offer import ServerOffer
 from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub
-from toolwire.server.tasks.acceptance import Acceptance, address_of, brought_by
+from toolwire.server.tasks.acceptance import Acceptance, brought_by
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.ends import Ends, Restore
@@ -47,7 +47,6 @@ from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.replicas import Description
 from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
-from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import stored
 from toolwire.server.tasks.taking import Taking
 from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name, worker_of
@@ -56,7 +55,7 @@ from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.util.backoff import Backoff
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
-from toolwire.wire.shares import Shares
+from toolwire.wire.shares import Shares, Turns
 from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import hand_over
 
@@ -72,8 +71,6 @@ _LONGEST_PAUSE: Final = 5.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
 #: How long handlers get to end when the server stops, after the time of the drain.
 _CLEAN_UP_SECONDS: Final = 1.0
-#: The pauses after which it is looked whether a store has done late what it did not do in time.
-_LATE_SECONDS: Final = (0.0, 1.0, 10.0)
 #: How often a process that stops looks for tasks that began to wait for an answer.
 _DRAIN_LOOK_SECONDS: Final = 1.0
 #: How long after its drain a process may take to stop. One that still runs then serves somebody else.
@@ -118,7 +115,10 @@ class TaskManager:
         self.poll: float = kernel.limits.task_poll
         self.longest: float = longest_pause(kernel.limits)
         self._name = kernel.offer.implementation.name
-        self.slots: Slots = Slots(self.limits, self._slot_is_free)
+        running = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
+        # Those that wait are runs that have the answer to their question, and tasks that cannot leave the process. What
+        # they leave free goes to tasks of the queue, and to new calls.
+        self.slots: Turns = Turns(running, self._slot_is_free)
         self.ends: Ends = Ends(kernel.results, self.find_limits, self.change, self.end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
         self.counts: TaskCounts = TaskCounts()
@@ -223,11 +223,9 @@ class TaskManager:
             run.reserve_bytes(sum(map(len, brought)))
         details |= {"tool": run.call.params.name, "judgement": self.judged(run.call, run.found)}
         record = await self._create(run.owner, run.ttl_ms, run, most_ready, **details)
-        if run.is_reserved:
-            run.is_reserved = False
-            self.quota.created(run.owner, address_of(run.call), run.ttl_ms / 1000)
-        if run.is_given_up:
-            self.abandon(run)  # While its record was written.
+        reservation, run.reservation = run.reservation, None
+        if reservation is not None:
+            reservation.use(run.ttl_ms / 1000)
         return record
 
     def judged(self, call: Call, found: Found[Any]) -> Raw:
@@ -242,15 +240,15 @@ class TaskManager:
         `lasts` says that the task does not end at once.
         """
         await self.ready()
-        await self.quota.reserve(owner)
+        reservation = await self.quota.reserve(owner)
         try:
             # This process is notified of changes: it has the timer of the task, and the connection of the client.
             origin = await self.process() if lasts else ""
             record = await self._create(owner, ttl_ms, followed, origin=origin, **details)
         except BaseException:
-            self.quota.release(owner)
+            reservation.release()
             raise
-        self.quota.created(owner)
+        reservation.use(ttl_ms / 1000)
         return record
 
     async def _create(
@@ -267,32 +265,16 @@ class TaskManager:
         key = followed.key = self.records.key(owner, record.id)
         # Before it is there, because others may take it, change it or ring for it at once.
         self.following.add(followed)
-        # A task of its own: the store may have the record also where the caller gives up meanwhile.
-        creating = asyncio.ensure_future(self.records.create(key, record, most_ready))
         try:
-            data = await asyncio.shield(creating)
+            data = await self.records.create(key, record, most_ready)
         except BaseException as error:
             self.following.remove(followed)
             if not isinstance(error, NoRoom | QueueFull):
-                self.in_background(self._cancel_unknown(key, creating))
+                # Perhaps it is there all the same, and nobody will ever know its id.
+                self.in_background(self.write_end(key, rules.cancel))
             raise
         followed.opened(record, data)
         return record
-
-    async def _cancel_unknown(self, key: str, creating: asyncio.Future[bytes]) -> None:
-        """Cancel a task that may be there, or come to be there, and whose id nobody will ever know."""
-        pauses: Sequence[float] = _LATE_SECONDS
-        try:
-            await creating
-            pauses = pauses[:1]
-        except (NoRoom, QueueFull):
-            return
-        except ProtocolError:
-            pass  # A store that did not answer in time may do it later.
-        for seconds in pauses:
-            await asyncio.sleep(seconds)
-            if await self.write_end(key, rules.cancel) is not None:
-                return
 
     def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
         """Follow a run from now on: this process holds its task."""
@@ -302,8 +284,6 @@ class TaskManager:
         run.opened(record, data)
 
     def abandon(self, run: Run) -> None:
-        """End a call whose request is given up, and its task, whose id is not known to any client."""
-        run.is_given_up = True
         run.stop()
         if run.is_task:
             self.in_background(self.write_end(run.key, rules.cancel))
@@ -340,9 +320,9 @@ class TaskManager:
             return
         self._is_started(run)
         run.forget_bytes()
-        if run.is_reserved:
-            run.is_reserved = False
-            self.quota.release(run.owner, address_of(run.call))
+        if run.reservation is not None:
+            run.reservation.release()
+            run.reservation = None
         if run.has_slot:
             self.give_slot_back(run)
 
@@ -650,7 +630,7 @@ class TaskManager:
     def forget_loop(self) -> None:
         """Forget what belongs to the loop that it took part on, which has ended."""
         self._drain_until = self._draining_until = inf
-        self.slots.forget_loop()
+        self.slots.drop_queue()
         self._taking.forget_loop()
         self._lease.forget_loop()
         if self._watching is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Final
 
 from msgspec import Struct
@@ -11,8 +10,7 @@ from msgspec import Struct
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.server.limits import Limits
 from toolwire.server.tasks.task_records import Records
-from toolwire.wire.shares import Caller
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import Caller, StorageBudget
 
 # How long an owner who has too many is refused before their tasks are counted again.
 _REFUSED_SECONDS: Final = 1.0
@@ -34,6 +32,31 @@ class _Count(Struct):
         return self.exact + self.added + self.reserved
 
 
+class Reservation:
+    """A place among the tasks of an owner, for a call that may become a task."""
+
+    __slots__ = ("_budget", "_count", "_number")
+
+    def __init__(self, count: _Count, budget: StorageBudget, number: int) -> None:
+        """`number` is that of an address in the budget of callers without a principal; 0 for all others."""
+        self._count = count
+        self._budget = budget
+        self._number = number
+        count.reserved += 1
+
+    def release(self) -> None:
+        """Give the place back: the call did not become a task."""
+        self._count.reserved -= 1
+        self._budget.release(self._number)
+
+    def use(self, seconds: float) -> None:
+        """Count the task that the call has become, which is kept for so many seconds."""
+        self._count.reserved -= 1
+        self._count.added += 1
+        if self._number:
+            self._budget.end_after(self._number, seconds)
+
+
 class Quota:
     """Counts the tasks of each owner: exactly now and then, and in between what this process adds.
 
@@ -44,26 +67,26 @@ class Quota:
         self._records = records
         self._most = limits.tasks
         self._counts: dict[str, _Count] = {}
-        # Those whom nobody knows are one owner. This tells their addresses apart.
+        # Callers without a principal are one owner. This tells their addresses apart.
         self._unowned = StorageBudget(limits.tasks, limits.share)
-        self._unowned_reserved: Counter[Caller] = Counter()
 
-    async def reserve(self, owner: str, address: Caller = None) -> None:
-        """Count one more in; -32603 when that is one too many. `release` or `created` has to follow.
+    async def reserve(self, owner: str, address: Caller = None) -> Reservation:
+        """Reserve a place among the tasks of an owner; raise -32603 if that is one too many.
 
         `address` tells callers apart who have no principal.
         """
-        if address is not None and not self._unowned.has_room(address, self._unowned_reserved[address] + 1):
+        number = 0 if address is None else self._unowned.admit(address, 1)
+        if address is not None and not number:
             raise too_many()
         count = self._counts.get(owner)
         if count is None:
             self._make_room()
             count = self._counts[owner] = _Count()
-        if count.refused_until and count.refused_until > asyncio.get_running_loop().time():
-            raise too_many()
         # Reserve before the store is asked, so that calls which arrive meanwhile count this one.
-        self._reserve(count, address, 1)
+        reservation = Reservation(count, self._unowned, number)
         try:
+            if count.refused_until and count.refused_until > asyncio.get_running_loop().time():
+                raise too_many()
             if not count.is_known or count.added >= max(self._most // 10, 1) or count.total > self._most:
                 count.exact, count.added = len(await self._records.ids(owner, limit=self._most)), 0
                 count.is_known = True
@@ -71,27 +94,9 @@ class Quota:
                 count.refused_until = asyncio.get_running_loop().time() + _REFUSED_SECONDS
                 raise too_many()
         except BaseException:
-            self._reserve(count, address, -1)
+            reservation.release()
             raise
-
-    def release(self, owner: str, address: Caller = None) -> None:
-        """Count a call out that did not become a task."""
-        self._reserve(self._counts[owner], address, -1)
-
-    def created(self, owner: str, address: Caller = None, seconds: float = 0.0) -> None:
-        """Count the task that a call has become; it is kept for so many seconds."""
-        count = self._counts[owner]
-        self._reserve(count, address, -1)
-        count.added += 1
-        if address is not None:
-            self._unowned.admit(address, 1, seconds)
-
-    def _reserve(self, count: _Count, address: Caller, amount: int) -> None:
-        count.reserved += amount
-        if address is not None:
-            self._unowned_reserved[address] += amount
-            if not self._unowned_reserved[address]:
-                del self._unowned_reserved[address]
+        return reservation
 
     def _make_room(self) -> None:
         if len(self._counts) >= _MOST_OWNERS:

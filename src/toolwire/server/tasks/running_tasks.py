@@ -30,6 +30,7 @@ from toolwire.server.input_requests import NoReplay, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.owners import counted_caller
+from toolwire.server.tasks.quota import Reservation
 from toolwire.server.tasks.task_questions import TaskAsking
 from toolwire.server.tasks.task_records import id_in
 from toolwire.stores import LeaseLost
@@ -164,14 +165,13 @@ class Run(Followed):
         "caller",
         "found",
         "has_slot",
-        "is_given_up",
-        "is_reserved",
         "is_waiting",
         "numbers",
         "origin",
         "owner",
         "policy_timeout",
         "process",
+        "reservation",
         "said",
         "slot_caller",
         "starting",
@@ -194,10 +194,8 @@ class Run(Followed):
         self._data: bytes | None = None
         self._counted: tuple[Caller, int] | None = (None, 0)
         """The bytes that are counted for a caller; None once they are no longer."""
-        self.is_given_up: bool = False
-        """Whether the request of the call ended before its answer with the task."""
-        self.is_reserved: bool = False
-        """Whether it is counted among the tasks of its owner, and is none yet."""
+        self.reservation: Reservation | None = None
+        """Its place among the tasks of its owner, until it is one."""
         self.is_waiting: bool = False
         """Whether it is counted among those that wait to be started."""
         self.has_slot: bool = False

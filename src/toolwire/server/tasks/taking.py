@@ -23,11 +23,10 @@ from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.owners import line_of
 from toolwire.server.tasks.permissions import task_of
 from toolwire.server.tasks.running_tasks import Run
-from toolwire.server.tasks.slots import Slots
 from toolwire.server.tasks.stored_calls import Gone, caller_in, request_of
 from toolwire.server.tasks.task_records import Records, decode_record, id_in, kind_of, owner_in
 from toolwire.stores import LeaseLost, Ready, Stores, Task
-from toolwire.wire.shares import Caller
+from toolwire.wire.shares import Caller, Turns
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -55,7 +54,7 @@ class Taker(Protocol):
 
     following: Following
     records: Records
-    slots: Slots
+    slots: Turns
 
     @property
     def is_draining(self) -> bool: ...
@@ -176,7 +175,7 @@ class Taking:
             answered.set_result(None)
 
     async def _take(self, process: str, kinds: Sequence[str], most: int) -> list[Task]:
-        passing_over = {line_of(caller) for caller in self._tasks.slots.at_their_share()}
+        passing_over = {line_of(caller) for caller in self._tasks.slots.shares.full()}
         self._are_passed_over = bool(passing_over)
         return await self._kernel.stores.queue.take(process, kinds, most, passing_over=passing_over)
 

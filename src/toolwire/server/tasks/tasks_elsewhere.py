@@ -40,8 +40,7 @@ from toolwire.server.tasks.permissions import JudgedTask, TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
 from toolwire.stores import Stores
-from toolwire.wire.shares import is_distinct
-from toolwire.wire.storage_budget import StorageBudget
+from toolwire.wire.shares import StorageBudget, is_distinct
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
