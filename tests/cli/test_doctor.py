@@ -474,3 +474,42 @@ async def test_a_client_that_leaves_during_a_call_over_http(
 def test_line_breaks_of_a_server_forge_no_line_of_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     doctor._show(results("never"), Diagnosis("tools", "bad", "a\nok  tools: no errors", "b\n9 good"))
     assert capsys.readouterr().out.splitlines()[1:] == ["      b\\n9 good"]
+
+
+# --- for a vendor ---
+
+
+def test_what_a_vendor_refuses(toolwire: Command, tmp_path: Path) -> None:
+    tools = "[{'name': 'a.b', 'inputSchema': {'type': 'object', 'properties': {'a b': {'type': 'string'}}}}]"
+    file = server(tmp_path, tools=tools)
+    done = toolwire("doctor", file, "--for", "anthropic")
+    found = {line.partition(":")[0]: line for line in done.out.splitlines()}
+    assert "it is a program of this machine" in found["XX  address for Anthropic"]
+    assert "1 name that Anthropic refuses: a.b" in found["XX  names for Anthropic"]
+    assert "a.b: has a member 'a b'" in found["XX  schemas for Anthropic"]
+    assert "1 tool without readOnlyHint: a.b" in found["!!  hints for Anthropic"]
+    assert "ok  size for Anthropic" in found
+    assert "for OpenAI" not in done.out
+
+
+async def test_addresses_that_a_vendor_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolwire.cli import doctor_vendors
+
+    answers = {"public.example.com": "93.184.216.34", "private.example.com": "10.1.2.3"}
+
+    async def resolve(self: Any, host: str, port: int, **_: Any) -> list[Any]:
+        if host not in answers:
+            raise OSError("no such name")
+        return [(0, 0, 0, "", (answers[host], port))]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve)
+    verdicts = {
+        url: (await doctor_vendors.check_address("openai", url)).verdict
+        for url in (
+            "https://public.example.com/mcp",
+            "https://private.example.com/mcp",
+            "https://unknown.example.com/mcp",
+            "http://public.example.com/mcp",
+        )
+    }
+    assert list(verdicts.values()) == ["good", "bad", "skipped", "bad"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from toolwire.agents.conversion import Loss as Loss
+    from toolwire.agents.hosted_servers import hosted as hosted
     from toolwire.agents.records import CallOutcome as CallOutcome
     from toolwire.agents.records import Run as Run
     from toolwire.agents.records import Usage as Usage
@@ -22,6 +23,7 @@ _HOMES: Final = {
     "ToolHit": "toolwire.search",
     "Toolset": "toolwire.agents.toolset",
     "Usage": "toolwire.agents.records",
+    "hosted": "toolwire.agents.hosted_servers",
 }
 
 __all__ = sorted(_HOMES)

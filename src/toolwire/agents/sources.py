@@ -326,10 +326,16 @@ def _read_file(path: Any) -> list[tuple[str, Any]]:
     return [(_OTHERS.sub("_", name)[:_LONGEST_NAME], target) for name, target in read_config(path).items()]
 
 
+#: The name of the clients of a toolset, by which servers see that it defers tools by itself.
+CLIENT_NAME: Final = "toolwire-agents"
+
+
 def make_client(target: Any, options: Mapping[str, Any]) -> tuple[Client, bool]:
     """Return a client of a server, and whether the toolset has to close it."""
     if isinstance(target, Client):
-        return target, False
+        # One that was connected before is left so.
+        return target, not target.connected
+    options = {"name": CLIENT_NAME, **options}
     if isinstance(target, _ConfiguredServer):
         return Client(target.config, **options), True
     return Client(target, **options), True

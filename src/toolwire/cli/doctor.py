@@ -33,6 +33,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     screen.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the diagnoses as JSON")
     parser.add_argument(
+        "--for",
+        dest="vendor",
+        choices=("openai", "anthropic"),
+        help="also check what the MCP client of this vendor refuses",
+    )
+    parser.add_argument(
         "--call",
         nargs="+",
         metavar=("TOOL", "KEY=VALUE"),
@@ -106,6 +112,13 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
     seen = _Observed()
     async for diagnosis in _speaks(arguments, seen):
         yield diagnosis
+    if arguments.vendor is not None:
+        # Imported here because few servers are checked for a vendor.
+        from toolwire.cli import doctor_vendors
+
+        yield await doctor_vendors.check_address(arguments.vendor, place.target)
+        async for diagnosis in doctor_vendors.check_tools(arguments.vendor, seen.tools):
+            yield diagnosis
     if seen.tools:
         yield await _leaving(arguments, seen.tools, partial(leave, seen.revision))
 

@@ -14,7 +14,8 @@ from toolwire.util.numbers import Allowed, check_fields
 #: - claude-code: code.claude.com/docs/en/mcp, "tool search is on by default", read 2026-07
 #: - codex-mcp-client: github.com/openai/codex/pull/29486, "use tool search for MCP tools by default", 2026-06
 #: - cursor-vscode: cursor.com/blog/dynamic-context-discovery, 2026-01
-DEFERRING_CLIENTS: Final = ("claude-code", "codex-mcp-client", "cursor-vscode")
+#: - toolwire-agents: `toolwire.agents.Toolset`, whose own catalogue answers search and call
+DEFERRING_CLIENTS: Final = ("claude-code", "codex-mcp-client", "cursor-vscode", "toolwire-agents")
 
 
 #: The name of the commands that look at the whole list of a server: `toolwire lint` and `toolwire list --search`.
