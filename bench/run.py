@@ -155,6 +155,14 @@ class Bench(Notes):
             self.note("search among 1,000 tools", "toolwire", found["query"])
             self.note("search among 1,000 tools, the index", "toolwire", found["built"])
 
+    def agents(self) -> None:
+        """Measure what a toolset adds to a call, and lists of 1,000 tools."""
+        found = self.ours("agents.py", SECONDS)
+        if found:
+            self.note("agents, definitions of 1,000 tools, again", "toolwire", found["definitions"])
+            self.note("agents, answer of one model call, added to the call", "toolwire", found["answer"])
+            self.note("agents, answer of one model call against the call", "toolwire", found["ratio"])
+
     def hostile_text(self) -> None:
         """Measure what the rules for hostile text find in published attacks and in honest descriptions."""
         found = self.ours("hostile_texts.py", 1)
@@ -226,6 +234,7 @@ IN_ROUNDS: dict[str, Callable[[Bench], None]] = {
     "token-cost": Bench.token_cost,
     "skills": Bench.skills,
     "tool-search": Bench.tool_search,
+    "agents": Bench.agents,
     "imports": Bench.imports,
 }
 AT_THE_END: dict[str, Callable[[Bench], None]] = {

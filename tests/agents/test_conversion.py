@@ -168,6 +168,24 @@ def test_a_choice_at_the_top_becomes_one_object_and_is_said() -> None:
         assert [loss.keyword for loss in converted.losses] == ["oneOf"]
 
 
+@cases("target", ["gemini", "gemini-legacy"])
+def test_nothing_stands_beside_a_choice(target: str) -> None:
+    typed = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 3}, {"type": "string", "pattern": "x"}]}
+    kind = "anyOf" if target == "gemini" else "any_of"
+    found = member(typed, target)
+    assert set(found) == {kind}
+    assert {each["type"].lower() for each in found[kind]} == {"string"}
+    sets = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+    }
+    found = member(sets, target)
+    assert set(found) == {"type", "properties", "description"}
+    assert found["description"] == "give one of these sets of arguments: (a); (b)"
+    assert lost(sets, target) == {"anyOf": "give one of these sets of arguments: (a); (b)"}
+
+
 # --- names of arguments ---
 
 ODD = {

@@ -201,6 +201,9 @@ class _Writer:
         names = self._legal_properties(schema)
         result: Schema = {}
         notes: list[str] = []
+        if rules.is_choice_alone:
+            schema, words = self._spread(schema, path)
+            notes += words
         for keyword, value in schema.items():
             if keyword in _NO_RULE or keyword.startswith("x-"):
                 continue
@@ -273,6 +276,20 @@ class _Writer:
             result["description"] = add_notes(_text_of(result), notes)
         return leave_choice_alone(result, inside_definition=False) if rules.is_choice_alone else result
 
+    def _spread(self, schema: Schema, path: str) -> tuple[Schema, list[str]]:
+        """Write what stands beside a choice into its parts, or the choice in words where it only names members."""
+        keyword = next((each for each in ("anyOf", "oneOf") if _is_well_formed(each, schema.get(each))), None)
+        beside = {key: value for key, value in schema.items() if key not in _MAY_STAND_BESIDE}
+        if keyword is None or not beside:
+            return schema, []
+        choices = schema[keyword]
+        around = {key: value for key, value in schema.items() if key not in beside and key != keyword}
+        if not any(isinstance(each, dict) and each.keys() & _SAYS_A_KIND for each in choices):
+            parts = [each for each in choices if isinstance(each, dict)]
+            return {**around, **beside}, [self._lose(path, keyword, _say_choice(keyword, parts))]
+        spread = [{**beside, **each} if isinstance(each, dict) and "$ref" not in each else each for each in choices]
+        return {**around, keyword: spread}, []
+
     def _legal_properties(self, schema: Schema) -> dict[str, str]:
         """Return the names that the members of an object get; empty where all are legal."""
         rule, properties = self._rules.properties, schema.get("properties")
@@ -332,7 +349,8 @@ class _Writer:
         if not self._rules.refuses("prefixItems"):
             return False
         kinds = schema.get("type")
-        return kinds == "array" or (isinstance(kinds, list) and "array" in kinds) or "prefixItems" in schema
+        is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+        return is_array or "prefixItems" in schema or isinstance(schema.get("items"), list)
 
     def _write_format(self, schema: Schema, value: Json, path: str, result: Schema) -> list[str]:
         is_number = schema.get("type") in ("integer", "number")
@@ -351,6 +369,11 @@ class _Writer:
         return [self._lose(path, keyword, word) for word in words]
 
 
+# Keywords that stay beside a choice, and those by which a part of a choice says what it is.
+_MAY_STAND_BESIDE: Final = frozenset(
+    ("anyOf", "oneOf", "title", "description", "default", "nullable", "$defs", "definitions", *_NO_RULE)
+)
+_SAYS_A_KIND: Final = frozenset(("type", "$ref", "enum", "const", "properties", "items", "anyOf", "oneOf", "allOf"))
 _TYPES: Final = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _TEXTS: Final = frozenset(("description", "title", "pattern", "format", "$ref"))
 _COUNTS: Final = frozenset(("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"))
