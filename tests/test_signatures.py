@@ -46,6 +46,7 @@ INTERNAL = {
     "toolwire.openapi.model.ToolDefinition",
     "toolwire.redaction.Redaction",
     "toolwire.server.binding.binding.Binding",
+    "toolwire.server.kernel.Kernel",
     "toolwire.server.settings.Settings",
     "toolwire.server.call.Call",
     "toolwire.server.catalog.Catalog",

@@ -184,7 +184,7 @@ async def test_a_link_is_used_once_and_ends() -> None:
 async def test_an_old_link_connects_nothing() -> None:
     async with world() as scene, scene.client("alice", MODERN) as client:
         link = link_in(text(await client.call_tool("account")))
-        server = scene.app._endpoint._server
+        server = scene.app.runtime().host.kernel.server
         server.vault.links._clock = lambda: server.vault.clock() + 601
         answer = await Browser(scene, "alice").connect(link)
         assert answer.status == 400 and b"too old" in answer.body
@@ -579,7 +579,7 @@ async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:
         for client, user in ((alice, "alice"), (bob, "bob")):
             link = link_in(text(await client.call_tool("account")))
             await Browser(scene, user).connect(link)
-        server = scene.app._endpoint._server
+        server = scene.app.runtime().host.kernel.server
         later = server.vault.clock
         server.vault.clock = lambda: later() + 3599
         calls = [each.call_tool("account") for _ in range(50) for each in (alice, bob)]

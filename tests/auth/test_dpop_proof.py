@@ -87,7 +87,7 @@ async def test_proofs_of_one_caller_fill_a_share_of_the_store_alone() -> None:
             token = bound_token(sub=name)
             answers = [await call(app, token, proof(token)) for _ in range(11)]
         assert answers[-1].status == 503
-        assert (await app._endpoint.stores.kv.put("another", b"", ttl=60)) is True
+        assert (await app.runtime().host.stores.kv.put("another", b"", ttl=60)) is True
 
 
 async def test_a_bound_token_is_nothing_without_its_proof() -> None:

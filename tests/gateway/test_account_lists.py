@@ -335,7 +335,7 @@ async def test_a_caller_hears_of_the_own_resources_and_no_others(scene: Private,
         token = next(token for token, who in scene.login.users.items() if who == user and token in scene.login.valid)
         owner = principal_key(await scene.login.verify(token))
         params = FrozenParams({"_meta": {"number": number}})
-        scene.server.kernel.hub.tell(Change("updated", "inbox://mine", params=params, owner=owner))
+        scene.server.kernel.tell(Change("updated", "inbox://mine", params=params, owner=owner))
 
     async def heard(subscription: Any) -> int:
         async with asyncio.timeout(60):

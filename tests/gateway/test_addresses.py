@@ -10,6 +10,7 @@ import pytest
 from msgspec import Raw
 from tests.cases import cases
 from tests.gateway.backs import behind, until
+from tests.runtimes import runtime_of
 
 from toolwire import Client, Context, ResourceTemplate, Server, ToolResult
 from toolwire.client.http_target import HttpTarget
@@ -402,7 +403,7 @@ async def test_updates_of_a_resource_of_another_server_are_dropped(front: str, b
         client.listen(resources=["note://today", "note://at/9", "other://1/9", "other://9"]) as changes,
         other.listen(resources=["own://1", "other://1"]) as changes_there,
     ):
-        hub = hostile.kernel.hub
+        hub = runtime_of(hostile).hub
         for each in (*hub.streams, *hub.clients.values()):
             each.uris |= {uri}
         told, told_there = aiter(changes), aiter(changes_there)

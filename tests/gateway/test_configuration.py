@@ -145,7 +145,7 @@ async def test_a_wrong_file_changes_nothing_and_its_mistake_is_shown(
         assert await client.call_tool("x_who", returns=str) == "a"
         written(path, wrong)
         await until(lambda: status(gateway).error is not None)
-        assert text in status(gateway).error and gateway.remark
+        assert text in status(gateway).error and gateway.kernel.remark
         assert await client.call_tool("x_who", returns=str) == "a"
         assert list(gateway.backs) == ["x"]
         with pytest.raises(ServerError):
@@ -154,7 +154,7 @@ async def test_a_wrong_file_changes_nothing_and_its_mistake_is_shown(
         assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
         written(path, config(backs(x="c")))
         await until(lambda: status(gateway).error is None)
-        assert await client.call_tool("x_who", returns=str) == "c" and not gateway.remark
+        assert await client.call_tool("x_who", returns=str) == "c" and not gateway.kernel.remark
 
 
 class running:

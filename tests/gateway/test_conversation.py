@@ -16,6 +16,7 @@ from tests.client.fake import FakeServer, text
 from tests.gateway import backs
 from tests.gateway.backs import behind, until
 from tests.gateway.test_sessions import client_of, replicas
+from tests.runtimes import runtime_of
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client.http_target import HttpTarget
@@ -208,7 +209,7 @@ class Growing:
 
     def tell(self, change: Change) -> None:
         for session in self.grown:
-            self.server.kernel.hub.tell_client(session, change)
+            runtime_of(self.server).hub.tell_client(session, change)
 
     async def answer(self, ctx: Context, call_next: Any) -> Any:
         is_grown = str(ctx.session_id) in self.grown

@@ -198,7 +198,7 @@ async def test_a_start_that_fails_is_told_to_the_host_and_tried_again(caplog: py
 async def test_a_request_that_is_cancelled_when_all_is_up_leaves_it_up(stage: Stage) -> None:
     app = counting(stage).http_app()
     request = ModernClient(app).start_call("echo", {"text": ""}).task
-    while app._started is None or not app._started.done():
+    while app._latest is None or app._latest.started is None or not app._latest.started.done():
         await asyncio.sleep(0)
     request.cancel()
     await asyncio.wait({request})

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.cases import cases
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
+from tests.runtimes import streams_of
 from tests.wireclient import MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server
@@ -92,7 +93,7 @@ class Place:
             "sessions": len(sessions),
             "calls": len(sessions.calls),
             "streams": len(sessions.streams),
-            "listeners": len(self.server.kernel.hub.streams),
+            "listeners": len(streams_of(self.server)),
             "records": sorted(self.kv._items),
             "events": sorted(self.log._streams),
             "tool calls": self.calls,
@@ -523,7 +524,7 @@ async def test_a_modern_client_that_vanishes_during_its_call(place: Place, log_l
 
 async def test_a_modern_client_that_vanishes_while_it_listens(place: Place) -> None:
     stream = await place.modern.listen(toolsListChanged=True)
-    assert len(place.server.kernel.hub.streams) == 1
+    assert len(streams_of(place.server)) == 1
     await stream.disconnect()
 
 

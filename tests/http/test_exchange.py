@@ -11,6 +11,7 @@ import pytest
 from tests.http.almanac import Stage
 from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
 from tests.http.modernclient import ModernClient, text_of
+from tests.runtimes import streams_of
 from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 
 from toolwire import Server
@@ -207,7 +208,7 @@ async def test_whatever_is_raised_behind_http_ends_one_request_only(
         return client.start_post({"jsonrpc": "2.0", "id": number, "method": "tools/list"}, headers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(app._endpoint.handler, "handle", handle)
+        patch.setattr(app.runtime().host.handler, "handle", handle)
         answer = await ask(1).finished()
     assert (answer.status, answer.answer()["error"]["message"]) == (200, "Internal error")
     assert "result" in (await ask(2).finished()).answer()
@@ -396,7 +397,7 @@ async def test_a_listener_is_told_what_it_asked_for_until_it_goes(client: Modern
     assert changed["params"]["_meta"] == {f"{PREFIX}subscriptionId": "L"}
     assert len(stream.messages) == 2
     await stream.disconnect()
-    assert len(server.kernel.hub.streams) == 0
+    assert len(streams_of(server)) == 0
 
 
 @pytest.mark.covers("SSE-5")

@@ -18,7 +18,7 @@ from tests.patience import patience
 from tests.wireclient import MODERN, modern_meta
 
 from toolwire import Context, Server, ToolError
-from toolwire.http import asgi
+from toolwire.http import app_runtime
 from toolwire.http.exchange import ExchangeOutlet
 
 LARGE = 8 * 1024 * 1024
@@ -97,7 +97,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
             super().__init__(*arguments, **options)
             made.left.append(weakref.ref(self))
 
-    monkeypatch.setattr(asgi, "ExchangeOutlet", NotedOutlet)
+    monkeypatch.setattr(app_runtime, "ExchangeOutlet", NotedOutlet)
     return made
 
 

@@ -170,11 +170,11 @@ async def test_requests_are_refused_while_large_answers_stay_unread(
             assert (await caller.call(what, modern=modern))[0] == 200
         status, _, headers = await other.call("small", modern=modern)
         assert (status, headers.get("retry-after")) == (503, "5")
-        assert app.unsent.shares.total > 2 * SIZE
+        assert app.runtime().unsent.shares.total > 2 * SIZE
         caller.leave()
         while (await other.call("small", modern=modern))[0] != 200:
             await asyncio.sleep(0.01)
-        assert app.unsent.shares.total == 0
+        assert app.runtime().unsent.shares.total == 0
         other.leave()
 
 
@@ -286,13 +286,13 @@ async def test_answers_of_a_batch_without_a_session_count_while_others_run(monke
             for number, name in enumerate(["large", "large", "slow"])
         ]
         begins = asyncio.create_task(caller.begin(calls, **{"mcp-protocol-version": "2025-03-26"}))  # type: ignore[arg-type]
-        while app.unsent.shares.total < 2 * MIB:
+        while app.runtime().unsent.shares.total < 2 * MIB:
             await asyncio.sleep(0.01)
         assert begun.is_set()
         finish.set()
         assert (await begins)[0] == 200
         caller.leave()
-        while app.unsent.shares.total:
+        while app.runtime().unsent.shares.total:
             await asyncio.sleep(0.01)
 
 

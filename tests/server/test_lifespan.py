@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
+from tests.runtimes import clients_of, runtime_of
 from tests.wireclient import MODERN, connect
 
 from toolwire import Client, Context, Server, Tool
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
-from toolwire.server.lifespan import Life
+from toolwire.server.runtime import Runtime
 from toolwire.transports import memory_pair
 
 
@@ -125,16 +126,22 @@ def test_a_loop_that_ends_without_leaving_the_lifespan_is_followed_by_another() 
     loop.close()
     assert server.loop is None
     assert asyncio.run(server.call_tool("ping_tool")).text == "pong"
-    assert not server.kernel.hub.clients
+    assert not clients_of(server)
 
 
 def test_leaving_where_nothing_was_entered_does_no_harm() -> None:
-    life = Life(Server("s"))
-    asyncio.run(life.enter())
+    server = Server("s")
+
+    async def enter() -> Runtime:
+        runtime = runtime_of(server)
+        await runtime.enter()
+        return runtime
+
+    before = asyncio.run(enter())
 
     async def again() -> None:
-        await life.exit()
-        async with life.held():
+        await before.exit()
+        async with runtime_of(server).held():
             pass
 
     asyncio.run(again())
@@ -278,7 +285,7 @@ async def test_a_lifespan_that_yields_twice_is_named_at_the_end() -> None:
         yield
         yield
 
-    life = Life(Server("s", lifespan=twice))
-    await life.enter()
+    runtime = runtime_of(Server("s", lifespan=twice))
+    await runtime.enter()
     with pytest.raises(ServerError, match=r"lifespan= .* that of 's' yields twice"):
-        await life.exit()
+        await runtime.exit()

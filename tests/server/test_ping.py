@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.cases import cases
+from tests.runtimes import clients_of, runtime_of
 from tests.wireclient import LEGACY, MODERN, Refusal, connect
 
 from toolwire import Client, Limits, Server
@@ -48,7 +49,7 @@ async def test_a_client_that_does_not_answer_is_let_go(revision: str, caplog: py
     server = served(30.0)
     async with connect(server, revision) as client:
         client.channel.pause()
-        (session,) = server.kernel.hub.clients
+        (session,) = clients_of(server)
         while not session.over:
             await elapse(30)
         assert caplog.messages == ["a client did not answer a ping within 30 seconds: its connection is closed"]
@@ -66,6 +67,8 @@ async def test_nothing_is_left_of_a_connection_that_ended() -> None:
     server = served(30.0)
     async with Client(server, revision="2025-11-25") as client:
         await elapse(30)
+        runtime = runtime_of(server)
         assert (await client.call_tool("hello")).text == "hello"
-    assert server.kernel._pings == {}
+        assert len(runtime._pings) == 1
+    assert clients_of(server) == {} and runtime._pings == {}
     await elapse(100)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.httpwire import connect_http
+from tests.runtimes import manager_of
 from tests.wireclient import MODERN, connect
 
 from toolwire import Limits, Policy, Server
@@ -92,7 +93,7 @@ async def test_all_parts_of_a_server_use_its_changed_limits(kind: type[Server]) 
         await client.call("work")
         http_limits = app.settings.limits
         change_limits(server, Limits(state=5))
-        assert server.limits is server.kernel.limits is server.kernel.tasks._tasks.ends.limits
+        assert server.limits is server.kernel.limits is manager_of(server).ends.limits
         assert server.limits.state == 5
         # No part still has the old ones.
         assert holders_of(first) == []

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.runtimes import clients_of, streams_of
 from tests.server.answering import ASKING, EVERYTHING
 from tests.wireclient import LEGACY, MODERN, PREFIX, REVISIONS, Message, WireClient, connect
 
@@ -418,10 +419,10 @@ async def test_several_streams_on_one_connection_keep_the_type_of_their_ids(serv
 async def test_a_stream_the_client_cancels_gets_no_answer(server: Server) -> None:
     async with connect(server, MODERN) as client:
         response = await listen(client, toolsListChanged=True)
-        assert len(server.kernel.hub.streams) == 1
+        assert len(streams_of(server)) == 1
         client.notify(CANCELLED, {"requestId": "L1"})
         await quiet(client)
-        assert server.kernel.hub.streams == set()
+        assert streams_of(server) == set()
         assert not response.done()
         assert client.of(CANCELLED) == []
 
@@ -431,7 +432,7 @@ async def test_a_server_that_stops_ends_its_streams_gracefully(server: Server) -
     async with connect(server, MODERN) as client:
         await listen(client, id=1, toolsListChanged=True)
         await listen(client, id="two", toolsListChanged=True)
-        (session,) = server.kernel.hub.clients
+        (session,) = clients_of(server)
         await session.close(5.0)
         await client.ended.wait()
         for identifier in (1, "two"):
@@ -468,8 +469,8 @@ async def test_a_modern_server_cancels_nothing_but_subscriptions(server: Server)
 async def test_a_connection_that_ends_takes_its_streams_along(server: Server) -> None:
     async with connect(server, MODERN) as client:
         await listen(client, toolsListChanged=True)
-    assert server.kernel.hub.streams == set()
-    assert server.kernel.hub.clients == {}
+    assert streams_of(server) == set()
+    assert clients_of(server) == {}
 
 
 async def test_there_is_a_limit_of_streams_and_of_addresses(server: Server) -> None:

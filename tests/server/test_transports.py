@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cases import cases
+from tests.runtimes import clients_of
 from tests.wireclient import WireClient, connect, modern_meta
 
 from toolwire import Context, Server, Tool
@@ -409,9 +410,14 @@ async def test_texts_are_answered_and_nothing_else_is_kept() -> None:
 
 def test_texts_keep_no_loop_but_the_last() -> None:
     server = Server("s", tools=ping_tool)
-    for _ in range(3):
-        asyncio.run(server.process(HELLO))
-    assert len(server.kernel.hub.clients) == 1
+
+    async def hello() -> int:
+        await server.process(HELLO)
+        return len(clients_of(server))
+
+    assert [asyncio.run(hello()) for _ in range(3)] == [1, 1, 1]
+    assert clients_of(server) == {}
+    assert len(server.kernel.runtimes._all) == 1
 
 
 def test_texts_share_one_lifespan_which_ends_with_the_loop() -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.cases import cases
+from tests.runtimes import clients_of
 
 from toolwire import Client, Server, testing
 
@@ -81,7 +82,7 @@ async def test_what_the_server_still_holds_is_named() -> None:
         async with testing.no_leaks(server, patience=0.05):
             await client.connect()
             call = asyncio.ensure_future(client.call_tool("wait"))
-            while not any(session.serving for session in server.kernel.hub.clients):
+            while not any(session.serving for session in clients_of(server)):
                 await asyncio.sleep(0)
     for held in ("connections that are open: 1", "calls that run: 1", "holders of the lifespan: 1"):
         assert held in str(caught.value)

@@ -262,34 +262,34 @@ async def begun(world: World, answer: Answer, count: Callable[[], int], before: 
 
 
 async def open_exchange(world: World, who: str) -> Any:
-    before = world.app._exchanges.total
+    before = world.app.runtime()._exchanges.total
     answer = identified(ModernClient(world.app), who).start_call("wait")
-    return await begun(world, answer, lambda: world.app._exchanges.total, before)
+    return await begun(world, answer, lambda: world.app.runtime()._exchanges.total, before)
 
 
 async def open_stateless(world: World, who: str) -> Any:
     client = identified(HttpClient(world.stateless), who)
-    before = world.stateless._exchanges.total
+    before = world.stateless.runtime()._exchanges.total
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait", "arguments": {}}}
     answer = client.start_post(message, {"mcp-protocol-version": "2025-11-25"})
-    return await begun(world, answer, lambda: world.stateless._exchanges.total, before)
+    return await begun(world, answer, lambda: world.stateless.runtime()._exchanges.total, before)
 
 
 async def open_session_call(world: World, who: str) -> Any:
     client = identified(SessionClient(world.app), who)
     await client.initialize()
-    before = world.app._exchanges.total
+    before = world.app.runtime()._exchanges.total
     answer = client.start_call("wait", id=7)
-    status, headers, leave = await begun(world, answer, lambda: world.app._exchanges.total, before)
+    status, headers, leave = await begun(world, answer, lambda: world.app.runtime()._exchanges.total, before)
     if leave is None:
         return status, headers, None
 
     async def cancel() -> None:
         # A client that goes away may come back for the answer: only a cancellation ends the call.
-        running = world.app._exchanges.total
+        running = world.app.runtime()._exchanges.total
         await client.notify("notifications/cancelled", {"requestId": 7})
         await answer.finished()
-        while world.app._exchanges.total == running:
+        while world.app.runtime()._exchanges.total == running:
             await asyncio.sleep(0)
 
     return 200, {}, cancel
@@ -297,10 +297,10 @@ async def open_session_call(world: World, who: str) -> Any:
 
 async def open_upload(world: World, who: str) -> Any:
     client = identified(HttpClient(world.app), who)
-    before = world.app._uploads.total
+    before = world.app.runtime()._uploads.total
     answer = client.start("POST", body=None, headers={"content-type": "application/json", "accept": BOTH})
     answer.send_body(b"x" * 100)
-    return await begun(world, answer, lambda: world.app._uploads.total, before)
+    return await begun(world, answer, lambda: world.app.runtime()._uploads.total, before)
 
 
 async def open_task(world: World, who: str) -> Any:

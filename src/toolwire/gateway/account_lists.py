@@ -484,7 +484,7 @@ class AccountLists(SharedLists):
         frozen = None if params is None else FrozenParams(params)
         change = Change("updated", uri, params=frozen, owner=known.owner, server=self.name)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
-            catalog.owner.kernel.hub.tell(change)
+            catalog.owner.kernel.tell(change)
 
     def _read_again(self, credential: Hashable) -> None:
         known = self._find_owner(credential)

@@ -26,9 +26,9 @@ class Hosts:
     def join(self) -> None:
         """Have the hosts tell the upstream of their clients, until `leave`."""
         for catalog in (self._catalog, *self._catalog.hosts()):
-            hub = catalog.owner.kernel.hub
-            hub.attach(self._upstream)
-            self.hubs.append(hub)
+            for hub in catalog.owner.kernel.hubs:
+                hub.attach(self._upstream)
+                self.hubs.append(hub)
         for catalog in self._catalog.hosts():
             catalog.listeners.append(self._note_change)
             self._listened.append(catalog)

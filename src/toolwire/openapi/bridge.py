@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from toolwire.loops import in_thread
 from toolwire.openapi.model import DescriptionError, ToolDefinition
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError
@@ -155,7 +156,7 @@ class Bridge:
             return ToolIndex(map(_searchable, entries))
 
         # In a thread, because a thousand operations take a tenth of a second.
-        self._index = build() if len(entries) <= _FEW else await call.host.workers.run_beside(build)
+        self._index = build() if len(entries) <= _FEW else await in_thread(build, "operation search")
         return self._index
 
     def unknown(self, call: Call, name: str) -> str:

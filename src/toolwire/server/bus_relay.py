@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Final
 
@@ -39,15 +38,23 @@ class BusRelay:
     relay serves all other connections.
     """
 
-    def __init__(self, hub: Hub, link: BusLink, catalog: Callable[[], Catalog]) -> None:
-        """`catalog` returns the components that this process has now."""
+    def __init__(self, hub: Hub, link: BusLink, catalog: Callable[[], Catalog], origin: str) -> None:
+        """`catalog` returns the components that this process has now.
+
+        All relays of one server in this process have the same `origin`. What one of them publishes, the clients of all
+        of them know already.
+        """
         self._hub = hub
         self._link = link
         self._catalog = catalog
-        self._origin = os.urandom(6).hex()
+        self._origin = origin
         link.on("change", self._heard)
         link.on("lists", self._heard_lists)
         link.on_lost(self._lost)
+
+    @property
+    def is_open(self) -> bool:
+        return self._link.is_open
 
     def changed(self, change: Change) -> None:
         self._link.post("change", msgspec.json.encode(Published(self._origin, change)))

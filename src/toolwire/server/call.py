@@ -6,7 +6,7 @@ The server works on calls. A `Context` is the view of a call that handlers and m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from copy import copy
@@ -23,7 +23,7 @@ from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sealing import Sealer
-from toolwire.server.handler_deadline import Deadline
+from toolwire.server.handler_deadline import Deadline, RunningHandlers
 from toolwire.server.input_requests import Asking, sendable
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
@@ -88,7 +88,6 @@ class OwnServer(Protocol):
     """The server whose component a call runs."""
 
     name: str
-    lifespan_value: Any
 
     @property
     def vault(self) -> Vault:
@@ -96,6 +95,32 @@ class OwnServer(Protocol):
 
     def vault_with(self, credential: str) -> Vault | None:
         """Return the vault of the server if it has a credential of this name."""
+
+
+class LoopParts(Protocol):
+    """The parts of a server on the event loop of a call (`runtime.Work`), as far as a call needs them."""
+
+    @property
+    def handlers(self) -> RunningHandlers: ...
+
+    @property
+    def hub(self) -> Any: ...
+
+    @property
+    def lifespan_values(self) -> Mapping[Any, Any]:
+        """The values of the lifespans, by their servers."""
+
+    @property
+    def processes(self) -> ProcessWorkers: ...
+
+    @property
+    def tasks(self) -> Any: ...
+
+    @property
+    def tracked(self) -> WeakSet[Progress]: ...
+
+    @property
+    def workers(self) -> Workers: ...
 
 
 class Host(Protocol):
@@ -106,15 +131,6 @@ class Host(Protocol):
 
     @property
     def stores(self) -> Stores: ...
-
-    @property
-    def workers(self) -> Workers: ...
-
-    @property
-    def processes(self) -> ProcessWorkers: ...
-
-    @property
-    def tracked(self) -> WeakSet[Progress]: ...
 
     @property
     def signature(self) -> bytes:
@@ -233,8 +249,9 @@ class Call:
     _meta: dict[str, Any] | None = None
     _state: dict[str, Any] | None = None
 
-    def __init__(self, host: Host, request: Incoming, outlet: Outlet) -> None:
+    def __init__(self, host: Host, request: Incoming, outlet: Outlet, work: LoopParts) -> None:
         self.host = host
+        self.work = work
         self.settings: Settings = host.settings
         self.request = request
         self.outlet = outlet

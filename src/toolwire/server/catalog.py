@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 from msgspec import Struct
 
 from toolwire.protocol.apps import SCHEME as VIEW_SCHEME
+from toolwire.protocol.changes import Change
 from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
@@ -152,17 +152,12 @@ class Restrictions(Protocol):
     rules: dict[str, tuple[TagRule, ...]]
 
 
-class HostedTasks(Protocol):
-    """The tasks of a server, as far as the servers that it mounts need them."""
-
-    hosted: Any
-    """The `server.tasks` of the server."""
-
-
 class OwnerKernel(Protocol):
     """The kernel of a server, as far as the servers that mount it need it."""
 
     audit: AuditLog | None
+    lifespans: dict[Any, Any]
+    """What has entered the lifespan of the server, on each loop, with the value that it yielded."""
     middleware: list[Middleware]
     named_uris: NamedUris
     stores: Stores
@@ -171,13 +166,18 @@ class OwnerKernel(Protocol):
     def access(self) -> Restrictions: ...
 
     @property
-    def hub(self) -> Hub: ...
+    def hubs(self) -> list[Hub]:
+        """The hubs of the runtimes of the server."""
+
+    def tell(self, change: Change) -> None:
+        """Tell the clients of the server, on any loop and in any process, of a change."""
 
     @property
     def has_list_handler(self) -> bool: ...
 
     @property
-    def tasks(self) -> HostedTasks: ...
+    def hosted_tasks(self) -> Any:
+        """The `server.tasks` of the server."""
 
     def compose(self) -> None: ...
 
@@ -202,9 +202,6 @@ class Owner(OwnServer, Protocol):
 
     @property
     def kernel(self) -> OwnerKernel: ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None: ...
 
     @property
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
@@ -369,7 +366,7 @@ class Catalog:
         self._followers: list[Follower] | None = None
         self._awaited: list[Awaited] | None = None
         self.announce: Callable[[str, bool], None] | None = None
-        """Tells the clients of the server that a list changed, for sure or perhaps."""
+        """Tells the clients of the server, on all its loops, that a list changed: for sure or perhaps."""
         self.is_read: bool = True
         """Whether the lists of an upstream were read; True for a server in this process."""
         self.left_out: Mapping[str, str] = {}

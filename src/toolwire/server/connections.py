@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -53,15 +53,15 @@ def connections_of(hub: Hub) -> list[Connection]:
     return [Connection(session, remembered) for session, remembered in tuple(hub.clients.items())]
 
 
-def subscriptions_of(hub: Hub) -> Mapping[str, int]:
+def subscriptions_of(hubs: Sequence[Hub], callbacks: Mapping[str, Sequence[Any]]) -> Mapping[str, int]:
     """Return how many listeners each address has in this process: connections, listen streams, and callbacks."""
     counted: dict[str, int] = {}
-    listeners: list[Any] = [client.uris for client in tuple(hub.clients.values())]
-    listeners += [stream.uris for stream in tuple(hub.streams)]
+    listeners: list[Any] = [client.uris for hub in hubs for client in tuple(hub.clients.values())]
+    listeners += [stream.uris for hub in hubs for stream in tuple(hub.streams)]
     for uris in listeners:
         for uri in tuple(uris):
             counted[uri] = counted.get(uri, 0) + 1
-    for uri, callbacks in tuple(hub.callbacks.items()):
-        if callbacks:
-            counted[uri] = counted.get(uri, 0) + len(callbacks)
+    for uri, functions in tuple(callbacks.items()):
+        if functions:
+            counted[uri] = counted.get(uri, 0) + len(functions)
     return counted

@@ -110,7 +110,7 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
 
 def _in_thread(call: Call) -> Callable[..., Awaitable[Any]]:
     """Return the function that runs work in a thread: a worker, or an extra thread if a worker waits for the work."""
-    workers = call.host.workers if call.workers is None else call.workers
+    workers = call.work.workers if call.workers is None else call.workers
     if call.in_thread:
         return workers.run_beside
     caller = call.request.caller
@@ -327,7 +327,7 @@ def _process(binding: Binding, timeout: float | None) -> Invoke:
             reports.append(asyncio.ensure_future(ctx.progress(*details) if kind == "progress" else ctx.log(*details)))
 
         try:
-            result = await call.host.processes.run(
+            result = await call.work.processes.run(
                 function, positional, arguments, on_message=on_message, caller=call.request.caller
             )
         except Timeout as error:

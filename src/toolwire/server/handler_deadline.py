@@ -69,7 +69,7 @@ class Deadline(Struct, eq=False):
 
 
 class RunningHandlers:
-    """The handlers of a server that run on one loop."""
+    """The handlers of a server that run on one loop, and their deadlines."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: asyncio.AbstractEventLoop = loop

@@ -14,10 +14,8 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Component
 from toolwire.server.failures import Failures, of_handler
-from toolwire.server.handler_deadline import RunningHandlers
 from toolwire.server.input_requests import Replay
 from toolwire.server.replay_state import Questions, asked
-from toolwire.wire.session import Session
 
 
 class HandlerRunner:
@@ -27,14 +25,6 @@ class HandlerRunner:
         self._questions = questions
         self._failures = failures
         self._seconds = seconds
-        # The handlers on the loop that was used last. Nearly always there is only one loop.
-        self._handlers: RunningHandlers | None = None
-
-    def forget_loop(self) -> None:
-        """Let go of the loop that handlers ran on."""
-        if self._handlers is not None:
-            self._handlers.close()
-            self._handlers = None
 
     async def take_up(self, call: Call) -> t.InputRequiredResult | None:
         """Use up the answers that a request brings. Return the questions that are left, before which nothing runs."""
@@ -79,13 +69,9 @@ class HandlerRunner:
         seconds = component.timeout if component.timeout is not None else self._seconds
         if call.guard is not None:
             seconds, coroutine = call.guard(seconds, coroutine)
-        connection = call.outlet.connection
-        # A session knows its loop. Asking asyncio for the running loop is a system call on Python 3.11.
-        loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
-        handlers = self._handlers
-        if handlers is None or handlers.loop is not loop:
-            handlers = self._handlers = RunningHandlers(loop)
-        deadline = call.deadline = handlers.start(seconds, asyncio.current_task(loop))
+        handlers = call.work.handlers
+        # The runtime knows its loop. Asking asyncio for the running loop is a system call on Python 3.11.
+        deadline = call.deadline = handlers.start(seconds, asyncio.current_task(handlers.loop))
         failure: Exception | None = None
         try:
             result = await coroutine

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
-from toolwire.server.lifespan import Held
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.session import Session
 
@@ -39,26 +39,33 @@ class Nowhere:
         raise Unreachable(self.why)
 
 
+class Held(Protocol):
+    """A runtime, which its first user enters and its last user leaves."""
+
+    def held(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def enter(self) -> None: ...
+
+
 class Direct:
     """The connection behind `Server.process`. A message is fed to it, and what it writes then is the answer.
 
-    The connection and its hold on the lifespan last as long as the event loop. The next loop gets a new connection.
+    The connection and its hold on the lifespan last as long as the event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Held, open_session: Callable[[Channel], Session]) -> None:
+        self._runtime = runtime
+        self._open_session = open_session
         self._channel = _Answers()
         self._session: Session | None = None
 
-    async def process(self, message: bytes, open_session: Callable[[Channel], Session], life: Held) -> str | None:
-        async with life.held():
-            session = self._session
-            if session is None or session.loop is not asyncio.get_running_loop():
-                if session is not None:
-                    session.handler.closing(session)
-                session = self._session = open_session(self._channel)
+    async def process(self, message: bytes) -> str | None:
+        async with self._runtime.held():
+            if self._session is None:
+                self._session = self._open_session(self._channel)
                 # Hold the lifespan once more, until the loop ends. It is entered already, so nothing waits here.
-                await life.enter()
-            return await self._answer(session, message)
+                await self._runtime.enter()
+            return await self._answer(self._session, message)
 
     async def _answer(self, session: Session, message: bytes) -> str | None:
         before = set(session.peer.incoming)

@@ -7,39 +7,38 @@ answers that the protocol allows, and shapes the result for the revision. Handle
 from __future__ import annotations
 
 import asyncio
-import threading
+import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakSet
 
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, Change
 from toolwire.protocol.errors import (
     InsufficientScope,
     ProtocolError,
     ResourceNotFound,
     UrlRequired,
 )
+from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.asked_pages import AskedPages
-from toolwire.server.call import CURRENT, Call
+from toolwire.server.call import CURRENT, Call, LoopParts
 from toolwire.server.call_target import CallTarget, find_target, target_of, target_of_read
 from toolwire.server.catalog import Catalog, Found, Owner, Way
 from toolwire.server.components import ResourceTemplate, ToolBase
-from toolwire.server.context import Progress
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.hops import HopObserver
 from toolwire.server.input_requests import Asking
 from toolwire.server.judgements import Judgement
 from toolwire.server.kept_judgements import KeptJudgements
-from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
-from toolwire.server.list_changes import ListChanges
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.methods import LISTEN, Methods
 from toolwire.server.middleware import (
@@ -55,27 +54,30 @@ from toolwire.server.named_uris import NamedUris
 from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import Questions, asked
 from toolwire.server.results import Results
+from toolwire.server.runtimes import Runs, Runtimes
 from toolwire.server.settings import Settings
-from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.server.subscriptions import Hub, LegacyClient, Relay
 from toolwire.server.upstream_views import UpstreamViews
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
-from toolwire.wire.thread_workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
-    from toolwire.server.ping import Pinging
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
-    from toolwire.server.tasks.methods import TaskMethods
+    from toolwire.server.tasks.host_tasks import HostTasks
     from toolwire.server.tasks.watching import TaskCounts
     from toolwire.server.tool_search import ToolSearch
-    from toolwire.wire.process_workers import ProcessWorkers
+
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 class Kernel:
-    """The server behind its transports: its parts, and the one function that answers requests."""
+    """The definition of a server, compiled, and the one function that answers requests.
+
+    It belongs to no event loop: a `Runtime` has what runs on one.
+    """
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Kernel:
         stores: Stores,
         sealer: Sealer,
         signer: Sealer,
+        make_runtime: Callable[[], Runs],
     ) -> None:
         identity, limits = settings.identity, settings.limits
         self.server = server
@@ -104,23 +107,29 @@ class Kernel:
         self.failures: Failures = Failures(self.questions, limits.tool)
         self.runner: HandlerRunner = HandlerRunner(self.questions, self.failures, limits.tool)
         self.results: Results = Results(identity)
+        self.runtimes: Runtimes[Any] = Runtimes(make_runtime)
+        self.abandoned_leases: list[str] = []
+        """The leases of runtimes whose loops ended before they were left. The next runtime ends them."""
+        self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
+        """The functions of `Server.subscribe`, by their addresses."""
+        self.remark: str = ""
+        """The text of `/readyz` besides "ok"."""
+        self.lifespans: dict[Any, Any] = {}
+        """The `Lifespans` that have entered the lifespan of this server, each with the value that it yielded."""
+        self._origin = os.urandom(6).hex()
         self.named_uris: NamedUris = NamedUris()
         """The URIs that servers behind this one named."""
         self.asked_pages: AskedPages = AskedPages(identity.name)
         """The ids of the pages that servers behind this one wanted opened."""
-        self.hub: Hub = Hub(limits)
-        self.list_changes: ListChanges = ListChanges(catalog, lambda: self.hub)
+        catalog.announce = self._announce
+        catalog.mount_listeners.append(self._mounts_changed)
         self.methods: Methods = Methods(self)
         self.upstream_views: UpstreamViews = UpstreamViews(catalog, self.access, lambda: self.lowlevel.active)
-        self.workers: ThreadWorkers = self._new_workers()
-        self._processes: ProcessWorkers | None = None
-        self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
         self.notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
-        self._pings: dict[Session, Pinging] = {}
-        self._tasks: TaskMethods | None = None
+        self._task_counts: TaskCounts | None = None
+        self._hosted_tasks: HostTasks | None = None
         self._tool_search: ToolSearch | None = None
-        self._making_tasks = threading.Lock()
         self.middleware: list[Middleware] = []
         self.enforcer: Enforcer | None = None
         """The observer that applies policies to calls; None while there is no policy."""
@@ -137,17 +146,14 @@ class Kernel:
         self._extended: Operation = self.methods.call_extension
 
     @property
-    def tasks(self) -> TaskMethods:
-        if self._tasks is None:
+    def hosted_tasks(self) -> HostTasks:
+        """The tasks whose work the program does, on whatever loop it asks for them (`Server.tasks`)."""
+        if self._hosted_tasks is None:
             # Imported here because most servers have no tasks.
-            from toolwire.server.tasks.manager import TaskManager
-            from toolwire.server.tasks.methods import TaskMethods
+            from toolwire.server.tasks.host_tasks import HostTasks
 
-            with self._making_tasks:
-                # Only one thread makes it: any thread may use `server.tasks`.
-                if self._tasks is None:
-                    self._tasks = TaskMethods(TaskManager(self), lambda: self.methods.pages.size)
-        return self._tasks
+            self._hosted_tasks = HostTasks(self)
+        return self._hosted_tasks
 
     @property
     def tool_search(self) -> ToolSearch:
@@ -175,8 +181,6 @@ class Kernel:
     def use_stores(self, stores: Stores) -> None:
         """Use other stores from now on. Call this before anything is served."""
         self.stores = self.questions.stores = stores
-        if self._tasks is not None:
-            self._tasks.use_stores()
 
     def introduce(self, implementation: t.Implementation) -> None:
         """Tell clients this name and version of the server from now on."""
@@ -203,76 +207,83 @@ class Kernel:
     @property
     def task_counts(self) -> TaskCounts | None:
         """Return what happened to tasks since this process started; None where there are no tasks."""
-        return None if self._tasks is None else self._tasks.counts
+        return self._task_counts
 
     @property
     def tasks_running(self) -> int:
-        return 0 if self._tasks is None else self._tasks.running
+        return sum(each.work.tasks_running for each in self.runtimes.live)
 
-    async def start(self) -> None:
-        """Recover the tasks of an earlier process, and warn of rules for unknown names."""
+    def count_tasks(self) -> TaskCounts:
+        """Return the counts of what happens to tasks, which all runtimes of the server share."""
+        if self._task_counts is None:
+            from toolwire.server.tasks.watching import TaskCounts
+
+            self._task_counts = TaskCounts()
+        return self._task_counts
+
+    def check_names(self) -> None:
+        """Warn once of rules for unknown names."""
         if not self._names_are_checked:
             self._names_are_checked = True
             # Imported here because it is needed once, and not by those who only build a server.
             from toolwire.server.rule_names import warn_of_unknown_names
 
             warn_of_unknown_names(self.server)
-        if self.offer.has_tasks():
-            await self.tasks.ready()
-        self.list_changes.begin()
 
-    def drain(self) -> None:
-        """Begin nothing that takes long: the server is about to stop."""
-        self.hub.end_streams()
-        if self._tasks is not None:
-            self._tasks.drain()
+    # --- changes and messages, from any thread ---
 
-    async def stop(self) -> None:
-        """Stop tasks, processes, streams and threads. The next call starts them again."""
-        self.list_changes.end()
-        for each in self.catalog.followers:
-            # Before the audit log, in which the ends of tasks are lines, has its last line.
-            await each.stop_watching_tasks()
-        if self._tasks is not None:
-            await self._tasks.stop()
-        if self._processes is not None:
-            await self._processes.close()
-        self.runner.forget_loop()
-        self.hub.end_streams()
-        workers, self.workers = self.workers, self._new_workers()
-        workers.shutdown()
-        if self.audit is not None:
-            # In a thread, because the target of the log may not answer.
-            await asyncio.to_thread(self.audit.close)
+    def tell(self, change: Change) -> None:
+        """Tell the clients of all runtimes, the other processes, and callbacks, of a change."""
+        for runtime in self.runtimes.live:
+            runtime.hub.tell_here(change)
+        if (relay := self.find_relay()) is not None:
+            relay.changed(change)
+        if change.kind == "updated":
+            for callback in tuple(self.callbacks.get(change.uri, ())):
+                try:
+                    callback(change.uri)
+                except Exception:
+                    log.exception("a callback for %s failed", change.uri)
 
-    def forget_loop(self, *, forked: bool) -> None:
-        """Forget everything on a loop that ended before the server stopped. `forked`: the loop is the parent's."""
-        if self._tasks is not None:
-            self._tasks.forget_loop()
-        if self._processes is not None:
-            self._processes.forget_loop(forked=forked)
-        self.runner.forget_loop()
-        self.list_changes.end()
-        self.hub.forget_everybody()
-        workers, self.workers = self.workers, self._new_workers()
-        if not forked:
-            workers.shutdown()
+    def log(self, params: t.LoggingMessageNotificationParams, session: str | None = None) -> None:
+        """Send a log message to all legacy connections, or to the one HTTP session with this id."""
+        if session is None:
+            for runtime in self.runtimes.live:
+                runtime.hub.log_here(params)
+        if (relay := self.find_relay()) is not None:
+            relay.logged(params, session or "")
 
-    def check_loop(self) -> None:
-        """Raise `ServerError` when the server runs on another event loop."""
-        check_loop(self.server.name, self.server.loop)
+    def say(self, session: str, method: str, params: t.Wire) -> None:
+        """Send a notification to one legacy HTTP session, whichever process has its stream."""
+        if (relay := self.find_relay()) is not None:
+            relay.said(session, encode_notification(method, params))
 
     @property
-    def processes(self) -> ProcessWorkers:
-        """The processes that handlers with `executor="process"` run in, made for the first of them."""
-        if self._processes is None:
-            from toolwire.wire.process_workers import ProcessWorkers
+    def hubs(self) -> list[Hub]:
+        """The hubs of all runtimes: who is told of changes on each loop."""
+        return [each.hub for each in self.runtimes.live]
 
-            self._processes = ProcessWorkers(queue=self.limits.queue, share=self.limits.share)
-        return self._processes
+    @property
+    def origin(self) -> str:
+        """The name of this process in its messages to the other processes of the server. A forked child has another."""
+        return f"{self._origin}-{os.getpid()}"
 
-    def _new_workers(self) -> ThreadWorkers:
-        return ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
+    def find_relay(self) -> Relay | None:
+        """Return the way to the other processes. One is enough: those of all runtimes lead to one topic."""
+        relays = (each.hub.relay for each in self.runtimes.live)
+        return next((each for each in relays if each is not None and each.is_open), None)
+
+    def _mounts_changed(self) -> None:
+        for runtime in self.runtimes.entered:
+            runtime.mounts_changed()
+
+    def _announce(self, family: str, for_sure: bool) -> None:
+        """Tell clients that a list changed: at once if that is sure, otherwise if the list is another one soon."""
+        if for_sure and family in LIST_CHANGED:
+            self.tell(Change(family))
+        # While the server does not run, nobody has read a list.
+        for runtime in self.runtimes.entered:
+            runtime.work.list_changes.note(family, for_sure)
 
     # --- the one function ---
 
@@ -318,13 +329,14 @@ class Kernel:
             self.catalog, self.methods.operations, self.methods.call_extension, self._guarded
         )
 
-    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
-        call = Call(self, request, outlet)
+    async def handle(self, request: Incoming, outlet: Outlet, work: LoopParts) -> Any:
+        """Answer a request. `work` is what the server has on the running loop."""
+        call = Call(self, request, outlet, work)
         CURRENT.set(call)
         if self.settings.search is not None and request.method == "tools/call":
             inner = await self.tool_search.find_inner(call)
             if inner is not None:
-                return await self.tool_search.call_inner(inner, outlet)
+                return await self.tool_search.call_inner(inner, call)
         if self.catalog.has_upstreams and self.upstream_views.resolve(call) and self._entry is None:
             raise cast("ProtocolError", call.denial)
         if self._entry is None:
@@ -411,10 +423,7 @@ class Kernel:
     # --- connections ---
 
     def notified(self, notice: Notice, session: Session) -> None:
-        if notice.method == "notifications/progress":
-            session.progressed(notice.params)
-        elif notice.method == "notifications/roots/list_changed":
-            self.hub.tell_roots_changed(session)
+        """Hand a notification of a client to extensions, upstreams and callbacks."""
         for extension in self.catalog.all_extensions().values():
             handler = extension.notifications.get(notice.method)
             if handler is not None:
@@ -426,24 +435,6 @@ class Kernel:
                 found.component.notified(notice, session)
         for callback in self.notice_callbacks.get(notice.method, ()):
             callback(notice.params)
-
-    def opened(self, session: Session) -> None:
-        client = LegacyClient(session, lambda change: self.access.session_hears(session, change))
-        self.hub.clients[session] = session.state = client
-        if self.limits.ping:
-            # Imported here because most servers send no pings.
-            from toolwire.server.ping import Pinging
-
-            self._pings[session] = Pinging(session, self.limits.ping)
-
-    def closing(self, session: Session) -> None:
-        self.hub.end_connection(session)
-        client = self.hub.clients.pop(session, None)
-        if client is not None and client.uris:
-            self.hub.watching_changed()
-        if self._pings and (pinging := self._pings.pop(session, None)) is not None:
-            pinging.stop()
-        self.hub.end_streams(session)
 
     # --- for calls ---
 

@@ -1,182 +1,17 @@
-"""The lifespan of a server: entered once, however many connections there are."""
+"""The lifespans of a server and of the servers mounted in it, on one event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from toolwire.protocol.errors import ServerError
-from toolwire.server.catalog import Owner, OwnerKernel
-from toolwire.wire.threads import call_on
+from toolwire.server.catalog import Owner
 
 log: logging.Logger = logging.getLogger("toolwire.server")
-
-
-def check_loop(name: str, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Raise `ServerError` when a server runs on another event loop than the running one."""
-    if loop not in (None, asyncio.get_running_loop()):
-        raise ServerError(
-            f"The server {name!r} runs on another event loop. Use it there, connect to it with "
-            "toolwire.client.sync.Client, which hands its calls over to that loop, or close all of its connections "
-            "there before you use it here"
-        )
-
-
-class Held(ABC):
-    """Something that its first user enters and its last user leaves."""
-
-    @abstractmethod
-    async def enter(self) -> None: ...
-
-    @abstractmethod
-    async def exit(self) -> None: ...
-
-    @property
-    @abstractmethod
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that it belongs to; None while nobody uses it."""
-
-    @abstractmethod
-    def check_loop(self) -> None:
-        """Raise `ServerError` when it belongs to another event loop than the running one."""
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        await self.enter()
-        try:
-            yield
-        finally:
-            await self.exit()
-
-
-class LivingKernel(OwnerKernel, Protocol):
-    """The kernel, as far as it begins and ends with the server."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    def forget_loop(self, *, forked: bool) -> None: ...
-
-
-class LivingServer(Owner, Protocol):
-    """The server, as far as its lifespan needs it."""
-
-    @property
-    def kernel(self) -> LivingKernel: ...
-
-
-class Life(Held):
-    """The lifespans of a server and of the servers mounted in it.
-
-    The first connection enters them and the last one leaves them, in the task that entered them. While they last, the
-    server belongs to the event loop of the first connection, and a connection on another loop is refused. Loops may
-    follow one another.
-    """
-
-    def __init__(self, server: LivingServer) -> None:
-        self._server = server
-        self._span: _Span | None = None
-        # Kept in a forked child. Its task never ends there, and asyncio would warn if it were destroyed.
-        self._span_of_parent: _Span | None = None
-        # Two threads may ask for the server at once, each with a loop of its own.
-        self._lock = threading.Lock()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        span = self._span
-        return None if span is None or span.is_over else span.loop
-
-    @property
-    def holders(self) -> int:
-        """The number of connections and calls that keep the lifespans alive."""
-        return 0 if self._span is None or self._span.is_over else self._span.holders
-
-    def check_loop(self) -> None:
-        check_loop(self._server.name, self.loop)
-
-    async def enter(self) -> None:
-        with self._lock:
-            self.check_loop()
-            span = self._span
-            if span is not None and span.is_over and not span.left.is_set():
-                is_forked = span.process != os.getpid()
-                self._server.kernel.forget_loop(forked=is_forked)
-                if is_forked:
-                    self._span_of_parent = span
-            if span is None or span.is_over or span.leave.is_set():
-                span = self._span = _Span()
-                span.task = span.loop.create_task(self._live(span))
-            span.holders += 1
-        try:
-            await span.entered.wait()
-            if span.failure is not None:
-                raise span.failure
-        except BaseException:
-            self._let_go(span)
-            raise
-
-    async def exit(self) -> None:
-        span = self._span
-        if span is None or span.loop is not asyncio.get_running_loop() or not span.holders:
-            return  # It was entered on a loop that has ended, and so has the lifespan.
-        self._let_go(span)
-        if not span.holders:
-            await span.left.wait()
-            if span.failure is not None:
-                raise span.failure
-
-    def _let_go(self, span: _Span) -> None:
-        span.holders -= 1
-        if not span.holders:
-            span.leave.set()
-            span.changed.set()
-
-    def mounts_changed(self) -> None:
-        """Enter the lifespans of servers that are mounted while this one runs, and leave those of servers removed."""
-        span = self._span
-        if span is not None and not span.is_over:
-            call_on(span.loop, span.changed.set)
-
-    async def _live(self, span: _Span) -> None:
-        lifespans = _Lifespans()
-        try:
-            async with lifespans:
-                for server in self._servers():
-                    await lifespans.enter(server)
-                for follower in self._server.catalog.awaited:
-                    # All have begun, so that waiting for one is waiting for all.
-                    await follower.wait_until_known()
-                await self._server.kernel.start()
-                span.entered.set()
-                try:
-                    while not span.leave.is_set():
-                        await span.changed.wait()
-                        span.changed.clear()
-                        await lifespans.follow(self._servers())
-                except asyncio.CancelledError:
-                    # The loop ends. The lifespans are left in the usual way: if the cancellation reached them, the code
-                    # after their `yield` would not run.
-                    if (task := asyncio.current_task()) is not None:
-                        task.uncancel()
-                await self._server.kernel.stop()
-        except BaseException as error:
-            # Everyone who enters raises this error, or the last one who leaves.
-            span.failure = error
-            if span.entered.is_set() and not isinstance(error, Exception):
-                raise
-        finally:
-            span.entered.set()
-            span.left.set()
-
-    def _servers(self) -> list[Owner]:
-        return [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
 
 
 def _another_kind(what: str) -> ServerError:
@@ -226,10 +61,13 @@ async def _managed_lifespan(server: Owner, lifespan: Callable[[Any], Any]) -> As
         raise
 
 
-class _Lifespans:
-    """The lifespans that are entered now, each with its server."""
+class Lifespans:
+    """The lifespans that are entered now on one loop, each with its server."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, values: dict[Owner, Any]) -> None:
+        """`values` gets what the lifespans yield."""
+        self.loop = loop
+        self._values = values
         self._stacks: dict[Owner, AsyncExitStack] = {}
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -237,9 +75,21 @@ class _Lifespans:
         return
 
     async def enter(self, server: Owner) -> None:
+        """Enter the lifespan of a server. Raise `ServerError` for an upstream that another loop uses."""
+        if server.catalog.follower is not None:
+            _check_loop(server, self.loop)
         stack = AsyncExitStack()
+        entered = server.kernel.lifespans
+        entered[self] = None
+        stack.callback(entered.pop, self, None)
         if server.lifespan is not None:
-            server.lifespan_value = await stack.enter_async_context(_managed_lifespan(server, server.lifespan))
+            try:
+                value = await stack.enter_async_context(_managed_lifespan(server, server.lifespan))
+            except BaseException:
+                entered.pop(self, None)
+                raise
+            self._values[server] = entered[self] = value
+            stack.callback(self._values.pop, server, None)
         self._stacks[server] = stack
 
     async def follow(self, servers: list[Owner]) -> None:
@@ -259,7 +109,7 @@ class _Lifespans:
                 continue
             if server.catalog.follower is not None:
                 # Nobody waits for a server that comes later.
-                settling = asyncio.get_running_loop().create_task(server.catalog.follower.wait_until_known())
+                settling = self.loop.create_task(server.catalog.follower.wait_until_known())
                 self._settling.add(settling)
                 settling.add_done_callback(self._settling.discard)
 
@@ -271,22 +121,17 @@ class _Lifespans:
             together.push_async_exit(stack)
         return await together.__aexit__(*error)
 
+    def discard(self) -> None:
+        """Forget the lifespans of a loop that has ended before they were left."""
+        for server in self._stacks:
+            server.kernel.lifespans.pop(self, None)
 
-class _Span:
-    """The time from entering the lifespans to leaving them, on the running loop."""
 
-    def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.holders = 0
-        self.entered = asyncio.Event()
-        self.leave = asyncio.Event()
-        self.changed = asyncio.Event()
-        self.left = asyncio.Event()
-        self.failure: BaseException | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.process: int = os.getpid()
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the lifespans were left, or their loop has ended. In a forked child, every loop has ended."""
-        return self.left.is_set() or self.loop.is_closed() or self.process != os.getpid()
+def _check_loop(server: Owner, loop: asyncio.AbstractEventLoop) -> None:
+    """Raise `ServerError` when another loop uses an upstream: its connections belong to one loop."""
+    if any(each.loop is not loop and not each.loop.is_closed() for each in tuple(server.kernel.lifespans)):
+        raise ServerError(
+            f"The upstream {server.name!r} is connected on another event loop. A server with upstreams runs on one "
+            "loop at a time: use it there, or connect to it with toolwire.client.sync.Client, which hands its calls "
+            "over to that loop"
+        )

@@ -1,6 +1,6 @@
-"""Tells the clients of a server that its lists changed.
+"""Tells the clients of one event loop that the lists of the server changed.
 
-A change of the server itself is told at once. The lists of servers that live elsewhere are read again whenever they may
+A change of the server itself is told at once, by its kernel. The lists of upstreams are read again whenever they may
 have changed. Then clients are told once for all that comes together, and only if the merged list differs.
 """
 
@@ -15,7 +15,6 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.catalog import FAMILY, Catalog
 from toolwire.server.components import Component
-from toolwire.server.subscriptions import Hub
 from toolwire.wire.threads import call_on
 
 #: Changes within this time are told as one.
@@ -25,15 +24,15 @@ TOGETHER_SECONDS: Final = 0.05
 class ListChanges:
     """The lists that clients were told of last, and the changes since then."""
 
-    def __init__(self, catalog: Catalog, hub: Callable[[], Hub]) -> None:
-        """`hub` returns the hub of the server, which a successor of the server takes over."""
+    def __init__(self, catalog: Catalog, loop: asyncio.AbstractEventLoop, tell: Callable[[Change], None]) -> None:
+        """`tell` tells the clients of the loop, and the other processes, of a change."""
         self._catalog = catalog
-        self._hub = hub
+        self._loop = loop
+        self._tell = tell
         self._told: dict[str, dict[str, Component]] = {}
         self._changed: dict[str, bool] = {}
         """The families that changed since then; True where clients have to be told if the list differs."""
         self._timer: asyncio.TimerHandle | None = None
-        catalog.announce = self.announce
 
     def begin(self) -> None:
         """Remember the lists with which the server starts, if a change elsewhere may leave them as they are."""
@@ -47,16 +46,10 @@ class ListChanges:
         self._changed.clear()
         self._told.clear()
 
-    def announce(self, family: str, for_sure: bool) -> None:
-        """Tell clients that a list changed: at once if that is sure, otherwise if the list is another one soon."""
-        if family not in LIST_CHANGED:
-            return
-        if for_sure:
-            self._hub().tell(Change(family))
-        loop = self._catalog.owner.loop
-        # While the server does not run, nobody has read a list.
-        if loop is not None and (self._told or not for_sure):
-            call_on(loop, self._compare_soon, family, for_sure)
+    def note(self, family: str, is_told: bool) -> None:
+        """Tell clients of a change if the list is another one soon. `is_told`: they know of the change already."""
+        if family in LIST_CHANGED and (self._told or not is_told):
+            call_on(self._loop, self._compare_soon, family, is_told)
 
     def _compare_soon(self, family: str, is_told: bool) -> None:
         self._changed[family] = self._changed.get(family, False) or not is_told
@@ -72,7 +65,7 @@ class ListChanges:
             differs = not _are_same(listed, self._own(family) if before is None else before)
             self._told[family] = listed
             if is_suspected and differs:
-                self._hub().tell(Change(family))
+                self._tell(Change(family))
 
     def _listed(self, family: str) -> dict[str, Component]:
         return {f"{kind} {name}": each for kind in _kinds(family) for name, each in self._catalog.listed(kind).items()}

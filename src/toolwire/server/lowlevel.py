@@ -125,7 +125,9 @@ def _list_context(call: Call) -> Context:
     if request.method == _LIST:
         return context_of(call)
     row = methods(request.revision)[_LIST]
-    listing = Call(call.host, msgspec.structs.replace(request, method=_LIST, row=row, params=_NO_CURSOR), call.outlet)
+    listing = Call(
+        call.host, msgspec.structs.replace(request, method=_LIST, row=row, params=_NO_CURSOR), call.outlet, call.work
+    )
     listing.state = call.state
     return context_of(listing)
 

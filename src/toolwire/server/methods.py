@@ -41,11 +41,10 @@ from toolwire.server.middleware import Operation
 from toolwire.server.offer import ServerOffer, mark_restricted
 from toolwire.server.results import Results
 from toolwire.server.settings import Settings
-from toolwire.server.subscriptions import Hub, LegacyClient, listen
+from toolwire.server.subscriptions import LegacyClient, listen
 from toolwire.server.upstream_views import list_notes
 
 if TYPE_CHECKING:
-    from toolwire.server.tasks.methods import TaskMethods
     from toolwire.server.tool_search import ToolSearch
 
 LISTEN: Final = "subscriptions/listen"
@@ -61,7 +60,6 @@ class MethodParts(Protocol):
     failures: Failures
     runner: HandlerRunner
     results: Results
-    hub: Hub
     settings: Settings
 
     @property
@@ -69,10 +67,6 @@ class MethodParts(Protocol):
 
     async def call_found(self, call: Call, found: Found[Any]) -> Any:
         """Call a tool that became known after the policies of the call were looked up."""
-
-    @property
-    def tasks(self) -> TaskMethods:
-        """The methods for tasks, made at the first use."""
 
     @property
     def tool_search(self) -> ToolSearch:
@@ -128,7 +122,8 @@ class Methods:
             call.target = CallTarget("tools/call", params.name, params, found)
         component = found.component
         if component.task is not None or params.task is not UNSET:
-            return self._parts.tasks.tool_called(call, found)
+            handled: Awaitable[Any] = call.work.tasks.tool_called(call, found)
+            return handled
         if component.has_foreign_tasks:
             return component.run_elsewhere(self._runner, call, found)
         return self._runner.run(call, found, params.name, component.call(call, params.arguments))
@@ -154,7 +149,7 @@ class Methods:
                 return await self._parts.call_found(call, late)
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}{self._absence(call, params.name)}")
         if found.component.task is not None or params.task is not UNSET:
-            return await self._parts.tasks.tool_called(call, found)
+            return await call.work.tasks.tool_called(call, found)
         return await self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
 
     async def _look_again(self, call: Call, name: str) -> Found[Any] | None:
@@ -171,7 +166,7 @@ class Methods:
         return f" (the list of the server {missing} is missing, or not whole: try again later)" if missing else ""
 
     async def _about_tasks(self, call: Call) -> Any:
-        return await self._parts.tasks.handle(call)
+        return await call.work.tasks.handle(call)
 
     async def _list_tools(self, call: Call) -> Any:
         if self._lowlevel.lists:
@@ -265,12 +260,12 @@ class Methods:
             )
         client.uris.add(call.params.uri)
         self._access.note_subscription(call.principal, call.outlet.is_local, call.params.uri)
-        await self._parts.hub.subscribed(client, call.params.uri, call.request.caller)
+        await call.work.hub.subscribed(client, call.params.uri, call.request.caller)
         return t.Result()
 
     async def _unsubscribe(self, call: Call) -> Any:
         _client_of(call).uris.discard(call.params.uri)
-        self._parts.hub.watching_changed()
+        call.work.hub.watching_changed()
         return t.Result()
 
     # --- prompts and completions ---
@@ -335,7 +330,7 @@ class Methods:
             logs.set_level(call.params.level)
         client = client_key(call.request, call.outlet)
         if self._catalog.followers and client is not None:
-            await self._parts.hub.hand_on_level(client, call.params.level)
+            await call.work.hub.hand_on_level(client, call.params.level)
         return t.Result()
 
     # --- subscriptions ---
@@ -344,7 +339,7 @@ class Methods:
         tasks = call.params.notifications.task_ids
         if tasks is UNSET or not self._parts.offer.has_tasks():
             return await self._open_stream(call, {})
-        async with self._parts.tasks.listening(call, tasks) as more:
+        async with call.work.tasks.listening(call, tasks) as more:
             return await self._open_stream(call, more)
 
     def _open_stream(self, call: Call, more: Mapping[str, Any]) -> Awaitable[t.SubscriptionsListenResult]:
@@ -354,7 +349,7 @@ class Methods:
             self._access.note_subscription(call.principal, outlet.is_local, uri)
         return listen(
             call,
-            self._parts.hub,
+            call.work.hub,
             self._parts.limits,
             self._parts.offer.capabilities(MODERN),
             self._catalog.all_extensions(),

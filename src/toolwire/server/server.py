@@ -41,12 +41,13 @@ from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.extensions import Extension
-from toolwire.server.in_process import Direct, Nowhere
+from toolwire.server.in_process import Nowhere
 from toolwire.server.kernel import Kernel
-from toolwire.server.lifespan import Life, checked_lifespan
+from toolwire.server.lifespan import checked_lifespan
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware
 from toolwire.server.registration import Registering, all_of
+from toolwire.server.runtime import Runtime
 from toolwire.server.settings import Settings
 from toolwire.server.transports import Serving
 from toolwire.stores import Stores
@@ -163,6 +164,7 @@ class Server(Registering, Serving):
             stores=self.stores,
             sealer=make_sealer(keys, random=os.urandom),
             signer=HmacSealer(keys or [os.urandom(32)], purpose="names"),
+            make_runtime=lambda: Runtime(self.kernel),
         )
         self.catalog.listeners.append(self._changed)
         if policy is not None:
@@ -173,12 +175,7 @@ class Server(Registering, Serving):
             from toolwire.server.observe.switches import observe
 
             observe(self, tracing=tracing, metrics=metrics, audit=audit)
-        self.lifespan_value: Any = None
         self.lifespan: Callable[[Self], AbstractAsyncContextManager[Any]] | None = checked_lifespan(lifespan)
-        life = Life(self)
-        self._life = life
-        self.catalog.mount_listeners.append(life.mounts_changed)
-        self._direct = Direct()
         super().__init__()
         for key, kind in (credentials or {}).items():
             self.vault.add(key, kind)
@@ -199,8 +196,17 @@ class Server(Registering, Serving):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the server runs on; None while it does not run."""
-        return self._life.loop
+        """The event loop that the server runs on, of several the first one; None while it does not run."""
+        entered = self.kernel.runtimes.entered
+        return entered[0].loop if entered else None
+
+    @property
+    def lifespan_value(self) -> Any:
+        """The value that the lifespan yielded on the running loop, or else on the loop that entered it first."""
+        entered = tuple(self.kernel.lifespans.items())
+        here = asyncio._get_running_loop()
+        own = (value for each, value in entered if each.loop is here)
+        return next(own, entered[0][1] if entered else None)
 
     @property
     def vault(self) -> Vault:
@@ -215,7 +221,7 @@ class Server(Registering, Serving):
 
     def _tell_connected(self, session: str, elicitation: str) -> None:
         params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation)
-        self.kernel.hub.say(session, "notifications/elicitation/complete", params)
+        self.kernel.say(session, "notifications/elicitation/complete", params)
 
     def vault_with(self, credential: str) -> Vault | None:
         """Return the vault of the server if it has a credential of this name."""
@@ -453,24 +459,24 @@ class Server(Registering, Serving):
         """The clients that are connected to this process now. Over HTTP, those whose request is being handled."""
         from toolwire.server.connections import connections_of  # Here, because few servers are asked.
 
-        return connections_of(self.kernel.hub)
+        return [each for hub in self.kernel.hubs for each in connections_of(hub)]
 
     @property
     def subscriptions(self) -> Mapping[str, int]:
         """The addresses with listeners in this process, each with the number of its listeners."""
         from toolwire.server.connections import subscriptions_of  # Here, because few servers are asked.
 
-        return subscriptions_of(self.kernel.hub)
+        return subscriptions_of(self.kernel.hubs, self.kernel.callbacks)
 
     @property
     def progress(self) -> list[Progress]:
         """The progress of the calls that report with `ctx.track()`."""
-        return list(self.kernel.tracked)
+        return [each for runtime in self.kernel.runtimes.live for each in runtime.work.tracked]
 
     @property
     def tasks(self) -> HostTasks:
         """Tasks whose work your program does: `create` (needs `Server(tasks=True)`), `update`, `finish`, `fail`."""
-        return self.kernel.tasks.hosted
+        return self.kernel.hosted_tasks
 
     # --- telling ---
 
@@ -499,7 +505,7 @@ class Server(Registering, Serving):
         """
         change = Change("updated", uri, params=None if not params else _further(params), server=self.name)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
-            catalog.owner.kernel.hub.tell(change)
+            catalog.owner.kernel.tell(change)
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
         """Send an extension's notification to the listen streams whose `filter` names `key`.
@@ -511,7 +517,7 @@ class Server(Registering, Serving):
         if extension is not None and extension.filters[filter].legacy:
             change = replace(change, extension=extension.identifier, needs_client=extension.needs_client)
         for catalog in (self.catalog, *self.catalog.hosts()):
-            catalog.owner.kernel.hub.tell(change)
+            catalog.owner.kernel.tell(change)
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.
@@ -523,15 +529,15 @@ class Server(Registering, Serving):
         encoded = Raw(encode_readable(data))
         if self.kernel.offer.has_logging:
             params = t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET)
-            self.kernel.hub.log(params, session)
+            self.kernel.log(params, session)
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
         """Call a plain function in this process when a resource is updated, in the thread that announces it."""
-        self.kernel.hub.callbacks.setdefault(uri, []).append(plain_callback(callback, "subscribe()"))
+        self.kernel.callbacks.setdefault(uri, []).append(plain_callback(callback, "subscribe()"))
         return self
 
     def unsubscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
-        callbacks = self.kernel.hub.callbacks.get(uri, [])
+        callbacks = self.kernel.callbacks.get(uri, [])
         if callback in callbacks:
             callbacks.remove(callback)
         return self
@@ -560,9 +566,10 @@ class Server(Registering, Serving):
     async def _locally(self, method: str, params: Any) -> Any:
         row = methods(MODERN)[method]
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
-        async with self._life.held():
+        runtime = self._runtime()
+        async with runtime.held():
             # A task of its own, so that the context variables of the caller do not change.
-            result = await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
+            result = await asyncio.create_task(_awaited(runtime.handle(request, Nowhere(is_local=True))))
         # A result that has members which its type does not know is encoded already.
         return t.decode(row.result, result) if isinstance(result, Raw) else result
 
@@ -574,7 +581,7 @@ class Server(Registering, Serving):
         client.
         """
         text = message.encode() if isinstance(message, str) else message
-        return await self._direct.process(text, self._local_session, self._life)
+        return await self._runtime().process(text)
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"

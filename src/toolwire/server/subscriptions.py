@@ -29,7 +29,6 @@ from toolwire.protocol.changes import (
     updated_params,
 )
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, counted
-from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.call import Call
 from toolwire.server.extensions import AnyMethod, Extension
@@ -255,6 +254,10 @@ def _size_of(change: Change) -> int:
 class Relay(Protocol):
     """The way to the other processes that serve the same clients."""
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether messages are sent now."""
+
     def changed(self, change: Change) -> None: ...
 
     def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None: ...
@@ -295,13 +298,12 @@ class BehindHub(Protocol):
 
 
 class Hub:
-    """Everyone who wants to be told of changes. The changes may come from any thread."""
+    """The clients of one event loop that are told of changes. The changes may come from any thread."""
 
     def __init__(self, limits: Limits) -> None:
         self.shares: Shares = Shares(limits.listeners, limits.share, "listen streams open", seconds=5)
         self.clients: dict[Session, LegacyClient] = {}
         self.streams: set[Stream] = set()
-        self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
         self.relay: Relay | None = None
         self.upstreams: list[BehindHub] = []
         """The running servers behind this one."""
@@ -371,20 +373,8 @@ class Hub:
         for upstream in tuple(self.upstreams):
             upstream.watch(())
 
-    def tell(self, change: Change) -> None:
-        """Tell all listeners, and the other processes, of a change in this process."""
-        self.tell_here(change)
-        if self.relay is not None:
-            self.relay.changed(change)
-        if change.kind == "updated":
-            for callback in tuple(self.callbacks.get(change.uri, ())):
-                try:
-                    callback(change.uri)
-                except Exception:
-                    log.exception("a callback for %s failed", change.uri)
-
     def tell_here(self, change: Change) -> None:
-        """Tell the clients and streams of this process of a change. HTTP sessions read the bus themselves."""
+        """Tell the connections and streams of this loop of a change. HTTP sessions read the bus themselves."""
         if change.session:
             return
         for listener in self._listeners():
@@ -402,30 +392,17 @@ class Hub:
                 call_on(listener.loop, listener.tell, change)
 
     def tell_everything_here(self) -> None:
-        """Tell the clients of this process to read everything again, because changes of other processes were missed."""
+        """Tell the clients of this loop to read everything again, because changes of other processes were missed."""
         for listener in self._listeners():
             call_on(listener.loop, listener.tell_everything)
 
     def _listeners(self) -> list[LegacyClient | Stream]:
         return [*self.clients.values(), *self.streams]
 
-    def log(self, params: t.LoggingMessageNotificationParams, session: str | None = None) -> None:
-        """Send a log message to all legacy connections, or to the one HTTP session with this id."""
-        if session is None:
-            for client in tuple(self.clients.values()):
-                call_on(client.loop, client.log, params)
-        if self.relay is not None:
-            self.relay.logged(params, session or "")
-
-    def say(self, session: str, method: str, params: t.Wire) -> None:
-        """Send a notification to one legacy HTTP session, whichever process has its stream."""
-        if self.relay is not None:
-            self.relay.said(session, encode_notification(method, params))
-
-    def forget_everybody(self) -> None:
-        """Drop the connections of an event loop that has ended."""
-        self.clients.clear()
-        self.streams.clear()
+    def log_here(self, params: t.LoggingMessageNotificationParams) -> None:
+        """Send a log message to the connections of this loop. HTTP sessions read the bus themselves."""
+        for client in tuple(self.clients.values()):
+            call_on(client.loop, client.log, params)
 
     def end_streams(self, session: Session | None = None) -> None:
         for stream in tuple(self.streams):

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
+from toolwire.loops import in_thread
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import audiences, declares_apps, ui_of, view_address
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
@@ -31,7 +32,7 @@ from toolwire.search.list_cost import ListCost
 from toolwire.search.settings import OWN_CLIENT
 from toolwire.search.tool_index import ALWAYS_LOAD, ToolIndexes
 from toolwire.server.access import Access, View
-from toolwire.server.call import Call
+from toolwire.server.call import Call, LoopParts
 from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import WITHOUT_OVERLAYS, Catalog, Found, Owner
 from toolwire.server.components.restriction import Audience
@@ -42,7 +43,6 @@ from toolwire.server.upstream_views import UpstreamViews, servers_on
 from toolwire.tokens import count_tokens
 from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.thread_workers import ThreadWorkers
 
 SEARCH, CALL = "search_tools", "call_tool"
 #: What the names begin with where a tool of the caller has one of them.
@@ -81,13 +81,12 @@ class SearchParts(Protocol):
     access: Access
     upstream_views: UpstreamViews
     results: Results
-    workers: ThreadWorkers
 
     @property
     def methods(self) -> Viewing: ...
 
-    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
-        """Answer a request."""
+    async def handle(self, request: Incoming, outlet: Outlet, work: LoopParts) -> Any:
+        """Answer a request. `work` is what the server has on the running loop."""
 
     async def load_caller_lists(self, call: Call) -> None:
         """Load the lists of servers elsewhere that differ between callers."""
@@ -249,7 +248,7 @@ class ToolSearch:
 
         async def build() -> ToolIndex:
             # In a thread, because two thousand tools take a quarter of a second.
-            made = make() if len(tools) <= _FEW else await self._parts.workers.run_beside(make)
+            made = make() if len(tools) <= _FEW else await in_thread(make, "tool search")
             return self._indexes.get(visible, None, lambda: made)
 
         return await self._building.run(build, visible)
@@ -287,42 +286,42 @@ class ToolSearch:
         found = self._find(call, name) or unlisted
         return found is not None and "model" not in audiences(_meta_of(found))
 
-    async def call_inner(self, inner: Incoming, outlet: Outlet) -> Any:
+    async def call_inner(self, inner: Incoming, outer: Call) -> Any:
         """Answer a call of an inner tool. An error for bad arguments carries the schema of the tool."""
         try:
-            result = await self._parts.handle(inner, outlet)
+            result = await self._parts.handle(inner, outer.outlet, outer.work)
         except ProtocolError as error:
-            told = self._about_failure(inner, outlet) if error.code == INVALID_PARAMS else None
+            told = self._about_failure(inner, outer) if error.code == INVALID_PARAMS else None
             if told is None:
                 raise
             is_unknown = told.startswith(_UNKNOWN)
             failed = error_result(told if is_unknown else f"{error.message}. {told}")
             return self._parts.results.finish(inner.revision, failed)
         if isinstance(result, Raw):
-            return self._with_schema_in_raw(inner, outlet, result)
+            return self._with_schema_in_raw(inner, outer, result)
         if isinstance(result, t.CallToolResult) and result.is_error is True:
-            told = self._about_failure(inner, outlet)
+            told = self._about_failure(inner, outer)
             if told is not None:
                 result.content = [*result.content, t.TextContent(told)]
         return result
 
-    def _with_schema_in_raw(self, inner: Incoming, outlet: Outlet, result: Raw) -> Raw:
+    def _with_schema_in_raw(self, inner: Incoming, outer: Call, result: Raw) -> Raw:
         if b'"isError":' not in bytes(result):
             return result
         members = msgspec.json.decode(result, type=dict[str, Raw])
-        told = self._about_failure(inner, outlet) if bytes(members.get("isError", b"")).strip() == b"true" else None
+        told = self._about_failure(inner, outer) if bytes(members.get("isError", b"")).strip() == b"true" else None
         if told is None:
             return result
         content = msgspec.json.decode(members.get("content", b"[]"), type=list[Raw])
         added = Raw(encode_readable(t.TextContent(told)))
         return Raw(encode_readable({**members, "content": [*content, added]}))
 
-    def _about_failure(self, inner: Incoming, outlet: Outlet) -> str | None:
+    def _about_failure(self, inner: Incoming, outer: Call) -> str | None:
         """Say what a model needs after a failed call: the name that was meant, or the schema of the arguments.
 
         None where the arguments fit.
         """
-        call = Call(cast("Any", self._parts), inner, outlet)
+        call = Call(outer.host, inner, outer.outlet, outer.work)
         params: t.CallToolRequestParams = inner.params
         found = self._find(call, params.name)
         if found is None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import UNSET
@@ -16,23 +16,18 @@ from msgspec.structs import replace
 from toolwire.auth.principal import Principal
 from toolwire.loops import run as run_loop
 from toolwire.protocol.errors import ServerError
-from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
-from toolwire.protocol.peer import Peer
-from toolwire.server.bus_relay import BusRelay
+from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.server.catalog import Catalog
 from toolwire.server.components.restriction import Effective
-from toolwire.server.http_endpoint import Endpoint, ServedKernel
-from toolwire.server.lifespan import Held
+from toolwire.server.kernel import Kernel
 from toolwire.server.limits import Limits
-from toolwire.server.offer import mark_restricted
+from toolwire.server.runtime import Runtime
 from toolwire.server.settings import Settings
 from toolwire.stores import Stores
 from toolwire.util.text_lists import text_list
-from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
 from toolwire.wire.server_files import current_host, is_started_by_client
-from toolwire.wire.session import Handler, Session
-from toolwire.wire.shares import Caller, caller_of
+from toolwire.wire.shares import caller_of
 
 if TYPE_CHECKING:
     from toolwire.auth.authentication import Gate
@@ -53,27 +48,23 @@ class Serving:
     name: str
     local_principal: Principal | None
     stores: Stores
-    kernel: ServedKernel
+    kernel: Kernel
     catalog: Catalog
     metrics: Metrics | None
     apply_settings: Callable[[Settings], None]
     _has_secret: bool
     _vault: Vault | None
     _stores_are_given: bool
-    _life: Held
 
     def __init__(self) -> None:
         if (host := current_host()) is not None:
             host.server_created()
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
-        self._link: BusLink | None = None
         self._applications: WeakKeyDictionary[HttpApp, Callable[[Any, Effective], Any] | None] = WeakKeyDictionary()
         """The HTTP applications of the server, with what makes their gates; None: an `auth=` of its own."""
         self.hears_hangup: bool = False
         """Whether SIGHUP means that the configuration is to be read again."""
-        self.remark: str = ""
-        """What `/readyz` says besides "ok"."""
         self._gates: WeakSet[Gate] = WeakSet()
         """The gates whose users cannot connect accounts yet."""
 
@@ -104,52 +95,11 @@ class Serving:
     ) -> None:
         """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
         known = self.local_principal if principal is None else principal
-        await self._serve_as(channel, known, revisions, caller_of(principal))
+        await self._runtime().serve(channel, known, revisions, caller_of(principal))
 
-    async def _serve_as(
-        self,
-        channel: Channel,
-        principal: Principal | None,
-        revisions: Sequence[str],
-        caller: Caller,
-        handler: Handler | None = None,
-    ) -> None:
-        async with self._life.held():
-            await channel.connect()
-            session = self._session(channel, principal, revisions, caller, handler)
-            try:
-                await session.run()
-            finally:
-                await session.close(self.limits.drain)
-
-    def _local_session(self, channel: Channel) -> Session:
-        return self._session(channel, self.local_principal)
-
-    def _session(
-        self,
-        channel: Channel,
-        principal: Principal | None = None,
-        revisions: Sequence[str] = SUPPORTED,
-        caller: Caller = None,
-        handler: Handler | None = None,
-    ) -> Session:
-        declare = self._mark_restricted if principal is None and channel.is_local else None
-        lifecycle = ServerLifecycle(self.kernel.offer, revisions, declare)
-        peer = Peer(lifecycle, max_depth=self.limits.depth, max_batch=self.limits.batch)
-        session = Session(
-            channel,
-            peer,
-            handler or self.kernel,
-            in_flight=self.limits.in_flight,
-            max_result=self.limits.result,
-            principal=principal,
-            caller=caller,
-        )
-        self.kernel.opened(session)
-        return session
-
-    def _mark_restricted(self, capabilities: dict[str, Any]) -> dict[str, Any]:
-        return mark_restricted(capabilities) if self.kernel.access.restricts else capabilities
+    def _runtime(self) -> Runtime:
+        """Return what the server has on the running loop; make it if there is nothing yet."""
+        return cast("Runtime", self.kernel.runtimes.here())
 
     def http_app(
         self,
@@ -185,10 +135,9 @@ class Serving:
             public_url=public_url,
             local_pages=True,
         )
-        endpoint = Endpoint(self)
         address = _before(path, public_url)
         application = HttpApp(
-            endpoint,
+            self._runtime,
             path=path,
             guard=guard,
             settings=AppSettings(
@@ -269,13 +218,6 @@ class Serving:
             open_accounts(gate, vault)
         self._gates.clear()
 
-    def _bus_link(self) -> BusLink:
-        """Return the one link of this server to the bus, however many applications it has."""
-        if self._link is None:
-            self._link = BusLink(self.stores.bus, f"toolwire:{self.name}:all")
-            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link, lambda: self.catalog)
-        return self._link
-
     async def serve_stdio(self) -> None:
         """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
         from toolwire.wire import stdio
@@ -286,13 +228,13 @@ class Serving:
 
     async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
         """Serve until the input ends or a signal comes. At the end of input, calls get `drain` seconds to finish."""
-        loop = asyncio.get_running_loop()
+        runtime = self._runtime()
         # A signal that comes while started processes are ended would leave them behind, if nobody watched for it.
         with ExitStack() as watching:
-            async with self._life.held():
+            async with runtime.held():
                 await channel.connect()
-                session = self._local_session(channel)
-                self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
+                session = runtime.open_local_session(channel)
+                self._stop = lambda: _discard(runtime.loop.call_soon_threadsafe(session.end))
                 unwatch = stdio.parent_watch(session.hurry)
                 try:
                     watching.enter_context(stdio.signals(session.hurry))
@@ -307,11 +249,11 @@ class Serving:
         """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
         from toolwire.http.serving import HttpServer
 
-        loop = asyncio.get_running_loop()
+        runtime = self._runtime()
         with ExitStack() as watching:
-            async with self._life.held():
+            async with runtime.held():
                 serving = HttpServer(application, sockets, drain=self.limits.drain)
-                self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
+                self._stop = lambda: _discard(runtime.loop.call_soon_threadsafe(serving.stop))
                 try:
                     watching.enter_context(signals(serving.stop))
                     await serving.serve(ready)
@@ -329,7 +271,6 @@ class Serving:
         self.kernel.use_stores(stores)
         if self._vault is not None:
             self._vault.use_store(self.stores.kv)
-        self._link = None
 
     def run(self, transport: str | Channel = "stdio", **options: Unpack[HttpOptions]) -> None:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.

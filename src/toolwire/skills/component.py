@@ -93,7 +93,7 @@ class ServedSkill(SkillComponent):
             raise ResourceNotFound()  # A directory: `resources/directory/read` is for those.
         if file.data is None:
             try:
-                data = await call.host.workers.run(file.read)
+                data = await call.work.workers.run(file.read)
             except SkillFileChanged as error:
                 log.error("%s", error)
                 raise ResourceNotFound("The file has changed since the server loaded its skill") from None

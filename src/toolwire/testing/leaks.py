@@ -94,15 +94,16 @@ def _descriptors() -> dict[int, str]:
 
 def _held(server: Any) -> dict[str, int]:
     """Count what a server holds while clients use it."""
-    kernel = server.kernel
-    waiting = kernel.workers.waiting + (0 if server.enforcer is None else server.enforcer.gates.waiting)
+    runtimes = server.kernel.runtimes.live
+    clients = [session for runtime in runtimes for session in runtime.hub.clients]
+    waiting = sum(runtime.work.workers.waiting for runtime in runtimes)
     return {
-        "connections that are open": len(kernel.hub.clients),
-        "calls that run": sum(len(session.serving) for session in kernel.hub.clients),
-        "streams that are open": len(kernel.hub.streams),
-        "tasks of the protocol that run": kernel.tasks_running,
-        "calls that wait": waiting,
-        "holders of the lifespan": server._life.holders,
+        "connections that are open": len(clients),
+        "calls that run": sum(len(session.serving) for session in clients),
+        "streams that are open": sum(len(runtime.hub.streams) for runtime in runtimes),
+        "tasks of the protocol that run": sum(runtime.work.tasks_running for runtime in runtimes),
+        "calls that wait": waiting + (0 if server.enforcer is None else server.enforcer.gates.waiting),
+        "holders of the lifespan": sum(runtime.holders for runtime in runtimes),
     }
 
 

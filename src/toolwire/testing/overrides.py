@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolwire.server.policy.enforcement import Counting
 from toolwire.server.server import Server
 
@@ -56,14 +58,15 @@ def uncounted(server: Any) -> Iterator[None]:
     A check then tests the tool and not its limits.
     """
     enforcer = getattr(server, "enforcer", None)
-    tasks = server.kernel.tasks if isinstance(server, Server) else None
+    limits = server.limits if isinstance(server, Server) else None
     nobody: Any = Counting(_NoCounters, _NoSharedCounters())  # type: ignore[arg-type]
     counting = None if enforcer is None else enforcer.count_with(nobody)
-    poll = 0.0 if tasks is None else tasks.poll_every(_POLL)
+    if limits is not None:
+        server.limits = replace(limits, task_poll=_POLL)
     try:
         yield
     finally:
         if enforcer is not None:
             enforcer.count_with(counting)
-        if tasks is not None:
-            tasks.poll_every(poll)
+        if limits is not None:
+            server.limits = limits

@@ -46,6 +46,11 @@ class BusLink:
         self._pump: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether messages are sent and heard now."""
+        return self._loop is not None
+
     def on(self, kind: str, handler: Callable[[bytes], None]) -> Callable[[], None]:
         """Call `handler` for every message of a kind, our own included; return a function that ends this."""
         handlers = self._handlers.setdefault(kind, [])
@@ -62,7 +67,7 @@ class BusLink:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._users = 0  # Earlier users were on a loop that is gone.
-            self._leave()
+            self.leave()
             self._loop = loop
             self._unsubscribe = self._bus.subscribe(self._topic, self._heard, on_lost=self._lost)
         self._users += 1
@@ -77,9 +82,10 @@ class BusLink:
     def close(self) -> None:
         self._users -= 1
         if self._users <= 0:
-            self._leave()
+            self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Stop listening, whoever still uses the link, and drop what waits to be sent."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._making_up is not None and self._loop is not None and not self._loop.is_closed():

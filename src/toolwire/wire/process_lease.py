@@ -35,8 +35,13 @@ LOOKS_PER_LEASE: Final = 3
 class Lease:
     """The lease of this process on the loop that it runs on. A lease that was lost is followed by another."""
 
-    def __init__(self, stores: Stores, seconds: float, on_lost: Callable[[], None]) -> None:
-        """`on_lost` is called on the loop when the lease was taken away."""
+    def __init__(
+        self, stores: Stores, seconds: float, on_lost: Callable[[], None], abandoned: list[str] | None = None
+    ) -> None:
+        """`on_lost` is called on the loop when the lease was taken away.
+
+        `abandoned` has the leases of this process on loops that ended before they released them.
+        """
         self.seconds: float = seconds
         self.name: str = ""
         """The name of this process; empty while it has no lease."""
@@ -44,8 +49,7 @@ class Lease:
         self._on_lost = on_lost
         self._registering = SingleFlight[str]()
         self._stop_renewing: Callable[[], None] | None = None
-        # Names of this process on loops that have ended.
-        self._left: list[str] = []
+        self._abandoned = [] if abandoned is None else abandoned
         self._endings = LocalEndings(seconds)
         self._pid = os.getpid()
 
@@ -89,9 +93,9 @@ class Lease:
         """
         from toolwire.wire.process_identity import own_machine
 
-        while self._left:
-            await self._stores.queue.release(self._left[-1])
-            self._left.pop()
+        while self._abandoned:
+            await self._stores.queue.release(self._abandoned[-1])
+            self._abandoned.pop()
         lost = 0
         leases = [each for each in await self._stores.queue.leases(f"{own_machine()}/") if each[0] != self.name]
         for name, renewal in self._endings.confirm(asyncio.get_running_loop().time(), leases):
@@ -110,15 +114,14 @@ class Lease:
         except ToolwireError as error:
             log.warning("a process could not be signed off: %s", error)
 
-    def forget_loop(self) -> None:
-        """Forget the lease of a loop that has ended. Its handlers ended with it, so the next loop ends the lease."""
-        if self._pid != os.getpid():
-            self._stop_renewing = None  # The lease is that of the parent process, which goes on with it.
-            self._left = []
-        elif self.name:
-            self._left.append(self.name)
-        self._forget_name()
-        self._registering, self._pid = SingleFlight(), os.getpid()
+    def abandon(self) -> None:
+        """Renew the lease no more, because its loop has ended, and its handlers with it. The next loop releases it.
+
+        In a forked child it is the lease of the parent process, and stays.
+        """
+        if self._pid == os.getpid() and self.name:
+            self._abandoned.append(self.name)
+            self._forget_name()
 
 
 class Sightings:

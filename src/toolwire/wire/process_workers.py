@@ -123,7 +123,6 @@ class ProcessWorkers:
         self._count = count or os.cpu_count() or 1
         self._queue = queue
         self._share = share
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: _Pool | None = None
 
     async def run(
@@ -142,24 +141,20 @@ class ProcessWorkers:
         are killed. Exceptions of this library are raised as they are, all others as `ProcessFailed`.
         """
         job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
-        loop, pool = asyncio.get_running_loop(), self._pool
-        if pool is None or self._loop is not loop:
-            self.forget_loop(forked=False)
-            self._loop, pool = loop, _Pool(self._count, self._queue, self._share)
-            self._pool = pool
-        return await pool.run(job, timeout, on_message, caller)
+        if self._pool is None:
+            self._pool = _Pool(self._count, self._queue, self._share)
+        return await self._pool.run(job, timeout, on_message, caller)
 
     async def close(self) -> None:
         """Kill every child, and wait for its end."""
-        pool = self._pool
-        if pool is not None and self._loop is asyncio.get_running_loop():
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
             await pool.close()
 
-    def forget_loop(self, *, forked: bool) -> None:
-        """Kill the children of a loop that has ended; `forked`: they are those of the parent process, and live on."""
+    def discard(self, *, is_forked: bool) -> None:
+        """Kill the children of a loop that has ended. With `is_forked` they belong to the parent process, and stay."""
         pool, self._pool = self._pool, None
-        if pool is not None and not forked:
+        if pool is not None and not is_forked:
             pool.kill()
 
 

@@ -17,6 +17,7 @@ from tests.http.legacy.session_server import (
     nothing_is_left,
     text_of,
 )
+from tests.runtimes import runtime_of
 
 from toolwire.http.asgi import HttpApp
 from toolwire.http.legacy import get_stream
@@ -550,7 +551,7 @@ async def test_a_client_whose_stream_always_had_an_owner_gets_what_happened_and_
     if happen is not is_still_there:
         replicas.servers[1].notify_updated("note://today")
     handed = asyncio.Event()
-    replicas.servers[1]._link.on("handed", lambda data: handed.set())
+    runtime_of(replicas.servers[1]).link.on("handed", lambda data: handed.set())
     resumed, opened = await moved(replicas, stream.last_event_id)
     await handed.wait()
     assert not opened.has_gap
@@ -566,7 +567,7 @@ async def test_an_older_claim_that_is_heard_late_does_not_end_the_stream_that_we
     here, there = await two(replicas)
     streams = replicas.apps[1].sessions.streams
     claims: list[bytes] = []
-    replicas.servers[0]._link.on("claim", claims.append)
+    runtime_of(replicas.servers[0]).link.on("claim", claims.append)
     if carries == "notifications":
         before = await here.get()
         place = before.last_event_id
@@ -608,7 +609,7 @@ async def test_a_client_that_does_not_resume_is_told_only_if_something_happened(
         while not leased._unsent:
             await asyncio.sleep(0)
     handed = asyncio.Event()
-    replicas.servers[1]._link.on("handed", lambda data: handed.set())
+    runtime_of(replicas.servers[1]).link.on("handed", lambda data: handed.set())
     _, opened = await moved(replicas, None)
     if not happens:
         await handed.wait()
@@ -698,7 +699,7 @@ async def test_a_stream_that_goes_on_elsewhere_is_told_to_its_new_process_alone(
     replicas: Replicas, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = await two(replicas)
-    bystander = replicas.servers[0]._bus_link()
+    bystander = runtime_of(replicas.servers[0]).link
     sent: list[tuple[str, str]] = []
     post_to = BusLink.post_to
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.runtimes import manager_of, runtime_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.talking import Joining, open_to
 from tests.wireclient import MODERN
@@ -108,7 +109,7 @@ class Replica:
 
     @property
     def tasks(self) -> TaskManager:
-        return self.server.kernel.tasks._tasks
+        return manager_of(self.server)
 
     def _register(self) -> None:
         async def work(name: str, number: int, ctx: Context) -> str:
@@ -159,7 +160,7 @@ class Replica:
     @asynccontextmanager
     async def serving(self, revision: str = MODERN) -> AsyncIterator[Callable[..., Joining]]:
         """Serve by HTTP. Whatever happened to the line, it holds when the replica stops."""
-        async with self.server._life.held(), open_to(self.server, revision, "http") as join:
+        async with runtime_of(self.server).held(), open_to(self.server, revision, "http") as join:
             await settled()
             try:
                 yield join

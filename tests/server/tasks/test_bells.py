@@ -121,16 +121,20 @@ async def test_a_bus_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch, cap
     assert [record.getMessage() for record in caplog.records] == ["the change of a task could not be announced"] * 3
 
 
-def test_each_loop_hears_for_itself() -> None:
+def test_bells_of_a_loop_that_has_ended_are_discarded() -> None:
     stores = Stores.memory()
-    heard = Heard(stores)
+    before = Heard(stores)
 
-    async def once() -> None:
+    async def once(heard: Heard) -> None:
         heard.bells.listen("p0")
         heard.bells.listen("p0")
         await Heard(stores).bells.ring_ready("s")
         await delivered()
 
-    for number in (1, 2):
-        asyncio.run(once())
-        assert heard.said == ["may take"] * number
+    asyncio.run(once(before))
+    before.bells.discard()
+    after = Heard(stores)
+    asyncio.run(once(after))
+    assert before.said == after.said == ["may take"]
+    after.bells.discard()
+    assert stores.bus._count == 0  # type: ignore[attr-defined]

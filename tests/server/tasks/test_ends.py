@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from tests.httpwire import connect_http
+from tests.runtimes import manager_of, runtime_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, Replica, pass_time, settled, shared_stores
 from tests.server.tasks.talking import ABLE, CORE, begin, look, outcome, reaches, status_of, talk, text_in
@@ -173,7 +174,7 @@ async def test_a_process_that_is_about_to_stop_takes_no_tasks(clock: Clock) -> N
     full, leaving = Replica(shared, limits={"tasks_running": 1}), Replica(shared, limits={"drain_tasks": 30.0})
     async with full.serving() as join, leaving.serving() as there, join(principal=ADA) as client:
         await begin(client, "once", {"number": 0})
-        leaving.server.kernel.drain()
+        runtime_of(leaving.server).drain()
         task = await begin(client, "once", {"number": 1})
         await settled()
         async with there(principal=ADA) as late:
@@ -190,7 +191,7 @@ async def test_an_application_that_stops_beside_another_does_not_end_the_tasks(c
     shared = shared_stores(clock)
     replica = Replica(shared, limits={"drain_tasks": 5.0})
     async with replica.serving() as join, join(principal=ADA) as client:
-        replica.server.kernel.drain()
+        runtime_of(replica.server).drain()
         task = await begin(client, "once", {"number": 1})
         await pass_time(clock, 25)
         replica.go.set()
@@ -260,7 +261,7 @@ async def test_task_whose_error_is_not_json_ends_and_frees_its_slot(error: Excep
         task = await begin(client, "odd", {})
         await settled()
         assert "There is no" in (await look(client, task))["statusMessage"]
-        assert server.kernel.tasks._tasks.slots.running == 0
+        assert manager_of(server).slots.running == 0
 
 
 async def test_end_that_cannot_be_written_becomes_an_internal_error(

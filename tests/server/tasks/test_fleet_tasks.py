@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.runtimes import runtime_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, EVE, Replica, pass_time, settled, shared_stores
 from tests.server.tasks.talking import begin, look, outcome, reaches, text_in
@@ -241,7 +242,7 @@ async def test_a_replica_describes_itself_for_as_long_as_it_lives(clock: Clock) 
         (seen,) = await all_replicas(shared.kv)
         assert kind_of(short_name("fleet"), "again") not in seen.kinds
         assert replica.line.calls.count("put") == 1, "it is written when it changes"
-        replica.server.kernel.drain()
+        runtime_of(replica.server).drain()
         await pass_time(clock, 6)
         assert (await all_replicas(shared.kv))[0].has_free_slot is False
     assert await all_replicas(shared.kv) == []

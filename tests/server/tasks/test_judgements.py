@@ -11,6 +11,7 @@ import pytest
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 from tests.cases import cases
+from tests.runtimes import manager_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, Replica, find_record, pass_time, settled, shared_stores
 from tests.server.tasks.talking import (
@@ -57,7 +58,7 @@ def leaking(**options: Any) -> Server:
 
 async def rewrite(server: Server, task: str, edit: Callable[[rules.Record], None]) -> None:
     """Change the record of a finished task of Ann in the store."""
-    tasks = server.kernel.tasks._tasks
+    tasks = manager_of(server)
     key = tasks.records.key(principal_key(ANN), task)
     data = await server.stores.kv.get(key)
     assert data is not None

@@ -17,6 +17,7 @@ from msgspec import Struct
 from tests.blocks import ROOT, blocks_of
 from tests.cases import cases
 from tests.redis_server import running
+from tests.runtimes import manager_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
 from tests.server.tasks.talking import (
@@ -205,7 +206,7 @@ async def test_creator_lets_go_of_a_task_that_a_worker_ended(clock: Clock, caplo
         task = await server.tasks.create(principal=ADA)
         assert await tasks.finish(task.id, "stamped")
         await settled()
-        assert server.kernel.tasks._tasks.following.all() == []
+        assert manager_of(server).following.all() == []
         await clock.elapse(200)
         await settled()
         assert caplog.records == []

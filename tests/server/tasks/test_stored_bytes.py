@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.runtimes import manager_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, EVE, settled, shared_stores
 from tests.server.tasks.talking import FORMS, accepted, begin, dialects, open_to, reaches, talk, task_in
@@ -72,7 +73,7 @@ async def test_one_caller_cannot_fill_the_store_with_arguments(
         for task in others:
             await reaches(ada, task, "completed")
         await settled()
-        assert server.kernel.tasks._tasks.kept.total == 0
+        assert manager_of(server).kept.total == 0
         assert await fill(eve, "work") != ([], refusal), "bytes of ended tasks are free"
 
 
@@ -136,4 +137,4 @@ async def test_answers_that_a_call_brings_count_for_the_bytes_of_its_caller(cloc
         for task in tasks:
             await reaches(able, task, "completed")
         await settled()
-        assert server.kernel.tasks._tasks.kept.total == 0
+        assert manager_of(server).kept.total == 0

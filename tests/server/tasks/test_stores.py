@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtimes import manager_of
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     CORE,
@@ -47,7 +48,7 @@ class Process(Held):
     def later(self, seconds: float) -> None:
         """Let time pass in the store, and look for tasks that can be taken then."""
         self._ahead += seconds
-        self.server.kernel.tasks._tasks.may_take()
+        manager_of(self.server).may_take()
 
     def _register(self) -> None:
         super()._register()
@@ -194,7 +195,7 @@ async def test_the_tasks_of_a_process_that_was_killed_are_taken_over(revision: s
                 == "The server lost contact with the process that ran this task; the task may have run"
             )
             alive.go.set()
-            await alive.server.kernel.tasks._tasks._watcher.look()  # It puts the other one back.
+            await manager_of(alive.server)._watcher.look()  # It puts the other one back.
             alive.later(2.0)
             assert text_in(await outcome(b, kept)) == "done 1"
             assert [number for number, _ in alive.ran] == [1]
@@ -361,11 +362,11 @@ async def test_nothing_is_left_running(file: Path) -> None:
 
 def test_each_loop_takes_part_anew(file: Path) -> None:
     stores = SqliteStores(file)
-    tasks = Server("s", stores=stores).kernel.tasks
+    server = Server("s", stores=stores)
 
     async def takes_part() -> None:
-        await tasks.ready()
-        await tasks.ready()
+        await manager_of(server).ready()
+        await manager_of(server).ready()
         watchers = [task for task in asyncio.all_tasks() if "Watcher.watch" in repr(task)]
         assert len(watchers) == 1
 

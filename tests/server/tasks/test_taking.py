@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.runtimes import runtime_of
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, EVE, Replica, pass_time, settled, shared_stores
 from tests.server.tasks.talking import CORE, RELATED, begin, look, outcome, reaches, status_of, text_in
@@ -306,7 +307,7 @@ async def test_task_that_is_cancelled_between_two_steps_of_taking_is_left_alone(
         async def cancel() -> None:
             await client.result("tasks/cancel", {"taskId": tasks[1]})
             if drains:
-                free.server.kernel.drain()
+                runtime_of(free.server).drain()
 
         await while_taking(shared, monkeypatch, cancel, reads=reads)
         async with free.serving():
@@ -331,7 +332,7 @@ async def test_waiting_task_that_is_cancelled_while_its_process_drains_is_left_a
 
             async def cancel() -> None:
                 await elsewhere.result("tasks/cancel", {"taskId": task})
-                replica.server.kernel.drain()
+                runtime_of(replica.server).drain()
 
             await while_taking(shared, monkeypatch, cancel, reads=True)
             replica.go.set()

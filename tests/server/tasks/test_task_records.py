@@ -118,15 +118,6 @@ async def test_a_clock_that_is_set_back_ends_nothing_late(clock: Clock) -> None:
     assert await records.find(key) is None
 
 
-async def test_another_loop_reads_the_store_again(clock: Clock) -> None:
-    stores = shared_stores(clock)
-    records = Records("server", stores, 3600.0)
-    key = await ended(records, 1, clock)
-    await stores.kv.delete(key)
-    records.forget_loop()
-    assert await records.find(key) is None
-
-
 @pytest.mark.parametrize("bound", ["_RECENT_ENDS", "_RECENT_BYTES"])
 async def test_they_are_bounded_by_number_and_size(bound: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_records, bound, 3 if bound == "_RECENT_ENDS" else 400)

@@ -166,7 +166,7 @@ class Configuration:
             self._retries.reset()
             log.error("the configuration is not in force, and the last one that was right stays so: %s", error)
         self._error = error
-        self._gateway.remark = "the file of its configuration is wrong"
+        self._gateway.kernel.remark = "the file of its configuration is wrong"
         self._gateway.tell_watchers()
 
     def _note_reloaded(self, done: Reloaded) -> None:
@@ -178,7 +178,7 @@ class Configuration:
             self._loaded = time.time()
         self._retries.reset()
         self._error, self._restart = None, done.restart
-        self._gateway.remark = "a restart is needed for changes of its configuration" if done.restart else ""
+        self._gateway.kernel.remark = "a restart is needed for changes of its configuration" if done.restart else ""
         self._gateway.tell_watchers()
 
     # --- taking over ---

@@ -68,10 +68,6 @@ class LateReplies:
         if unsent:
             await asyncio.wait(unsent)
 
-    def forget_loop(self) -> None:
-        """Forget the messages of an event loop that has ended."""
-        self._tasks.clear()
-
 
 async def _pass_on(pass_on: Callable[[], Awaitable[None]], accepted: asyncio.Future[None]) -> None:
     loop, backoff, copies = asyncio.get_running_loop(), Backoff(longest=LONGEST_PAUSE), 1

@@ -106,12 +106,18 @@ class SessionStreams:
     """All streams of this process."""
 
     def __init__(
-        self, process: str, link: BusLink, stores: Stores, records: SessionRecords, random: Callable[[int], bytes]
+        self,
+        process: str,
+        link: BusLink,
+        stores: Stores,
+        records: SessionRecords,
+        random: Callable[[int], bytes],
+        abandoned_leases: list[str] | None = None,
     ) -> None:
-        """`process` is the name of this process, which no other has."""
+        """`process` is the name of this process, which no other has. For `abandoned_leases` see `Lease`."""
         self.process: str = process
         self.events: EventLog = EventLog(stores.log)
-        self._lease = Lease(stores, LEASE_SECONDS, self._on_lease_lost)
+        self._lease = Lease(stores, LEASE_SECONDS, self._on_lease_lost, abandoned_leases)
         self._has_leases = stores.queue is not NO_QUEUE
         self._watch = ProcessWatch(stores.queue, asyncio.get_running_loop().time)
         self._watching: asyncio.Task[None] | None = None
@@ -276,9 +282,9 @@ class SessionStreams:
         for post in self._posts.values():
             post.repeat_header()
 
-    def forget_loop(self) -> None:
+    def discard(self) -> None:
         """Let the lease end, because the event loop of the streams has ended."""
-        self._lease.forget_loop()
+        self._lease.abandon()
 
     def _watch_writers(self) -> None:
         """Look at the leases of other processes, now and for as long as streams of theirs are carried here."""

@@ -90,6 +90,10 @@ class SessionHost(Protocol):
     @property
     def link(self) -> BusLink: ...
 
+    @property
+    def abandoned_leases(self) -> list[str]:
+        """The leases of this process on loops that ended before they released them."""
+
     def client_state(self, connection: Any) -> Any:
         """Return what a connection remembers of its client: an object with `level` and `uris`."""
 
@@ -155,7 +159,9 @@ class Sessions:
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
         self._records = SessionRecords(host.stores.kv, application, clock, random)
         process = encode_base64url(random(6))
-        self.streams: SessionStreams = SessionStreams(process, host.link, host.stores, self._records, random)
+        self.streams: SessionStreams = SessionStreams(
+            process, host.link, host.stores, self._records, random, host.abandoned_leases
+        )
         self.calls: SessionCalls = SessionCalls(
             process,
             host.handler,
@@ -207,11 +213,10 @@ class Sessions:
             leave()
         self._leave.clear()
 
-    def forget_loop(self) -> None:
-        """Stop everything that outlives the event loop of the sessions, which has ended."""
+    def discard(self) -> None:
+        """Let go of the other processes, because the event loop of the sessions has ended."""
         self.leave()
-        self._late.forget_loop()
-        self.streams.forget_loop()
+        self.streams.discard()
 
     def __len__(self) -> int:
         """Return the number of sessions that this process opened and that may be in use."""

@@ -132,7 +132,7 @@ class Context:
     @property
     def lifespan(self) -> Any:
         """The value that the server's lifespan yielded."""
-        return self.server.lifespan_value
+        return self._call.work.lifespan_values.get(self._call.server)
 
     @property
     def server(self) -> Any:
@@ -207,7 +207,7 @@ class Context:
     def track(self, total: float | None = None) -> Progress:
         """Make an object that reports the progress of this call, from any thread, in code that has no context."""
         made = Progress(self._call, total)
-        self._call.host.tracked.add(made)
+        self._call.work.tracked.add(made)
         return made
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:

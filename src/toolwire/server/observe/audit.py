@@ -23,6 +23,7 @@ from toolwire.server.kernel import Kernel
 from toolwire.server.metrics import Metrics
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
+from toolwire.wire.threads import start_daemon
 
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200
@@ -58,7 +59,7 @@ def change_log(server: ObservedServer, log: AuditLog | None) -> None:
         observe_calls(server, log)
     if before is not None:
         # In a thread, because the target of the log may not answer. Its last lines are those of calls that end now.
-        kernel.workers.run_beside(before.close)
+        start_daemon("audit log", before.close)
 
 
 class AuditObserver:

@@ -37,8 +37,14 @@ def _measure(server: ObservedServer, metrics: Metrics) -> None:
     kernel = server.kernel
     kernel.observe(metrics)
     metrics.name_only(lambda: _public(server))
-    metrics.gauge("connections", "Connections that are open.", lambda: {"": len(kernel.hub.clients)})
-    metrics.gauge("listen_streams", "Streams of subscriptions that are open.", lambda: {"": len(kernel.hub.streams)})
+    metrics.gauge(
+        "connections", "Connections that are open.", lambda: {"": sum(len(each.clients) for each in kernel.hubs)}
+    )
+    metrics.gauge(
+        "listen_streams",
+        "Streams of subscriptions that are open.",
+        lambda: {"": sum(len(each.streams) for each in kernel.hubs)},
+    )
     metrics.gauge("tasks", "Tasks that run in this process.", lambda: {"": kernel.tasks_running})
     metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
     FleetMetrics(server).add_to(metrics)
@@ -70,7 +76,7 @@ def _public(server: ObservedServer) -> Callable[[str, str], bool]:
 def _waiting(server: ObservedServer) -> dict[str, float]:
     enforcer = server.kernel.enforcer
     slots = 0 if enforcer is None else enforcer.gates.waiting
-    return {"thread": server.kernel.workers.waiting, "slot": slots}
+    return {"thread": sum(each.work.workers.waiting for each in server.kernel.runtimes.live), "slot": slots}
 
 
 def measure_sessions(metrics: Metrics, application: HttpApp) -> None:

@@ -264,7 +264,7 @@ class Plan:
                 coroutine.close()
                 raise
             if self._slots:
-                workers = call.workers = HeldThreads(call.workers or call.host.workers)
+                workers = call.workers = HeldThreads(call.workers or call.work.workers)
                 held.callback(workers.when_ended, held.pop_all().close)
             return await coroutine
 

@@ -105,7 +105,6 @@ class Bells(Ringer):
         super().__init__(stores)
         self._server = server
         self._hearing = hearing
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._own: list[Callable[[], None]] = []
         self._watched: dict[str, Callable[[], None]] = {}
         # The tasks that requests here wait for, with one event for each request.
@@ -120,7 +119,6 @@ class Bells(Ringer):
 
     def listen(self, process: str) -> None:
         """Hear what is meant for a process, and for everybody, on the running loop."""
-        self._use_loop()
         if self._process == process:
             return
         is_renamed = self._process != ""
@@ -134,23 +132,17 @@ class Bells(Ringer):
         if is_renamed:
             missed()  # Bells under the name before are not heard any more.
 
-    def _use_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self.forget_loop()
-            self._loop = loop
-
     def leave(self) -> None:
         """End all subscriptions. Each waiting request reads its record once more."""
         self.wake_all()
-        self.forget_loop()
+        self.discard()
 
-    def forget_loop(self) -> None:
-        """Hear nothing any more, on a loop that has ended."""
+    def discard(self) -> None:
+        """End all subscriptions, also those of a loop that has ended."""
         self._leave_own()
         for unsubscribe in self._watched.values():
             unsubscribe()
-        self._loop, self._process, self._watcher = None, "", ""
+        self._process = self._watcher = ""
         self._watched, self._waiting = {}, {}
 
     def _leave_own(self) -> None:
@@ -179,7 +171,6 @@ class Bells(Ringer):
 
     def watcher(self) -> str:
         """Return the name of this process as a watcher of tasks, and hear the bells for it from now on."""
-        self._use_loop()
         if not self._watcher:
             self._watcher = secrets.token_urlsafe(9)
             self._watch(process_topic(self._watcher))
@@ -187,7 +178,6 @@ class Bells(Ringer):
 
     def watch_with_everybody(self) -> None:
         """Hear the bells of tasks that very many processes watch."""
-        self._use_loop()
         self._watch(process_topic(EVERY_PROCESS))
 
     @property
@@ -201,7 +191,6 @@ class Bells(Ringer):
     @contextmanager
     def waiting(self, key: str) -> Iterator[asyncio.Event]:
         """Give an event that is set whenever the record may have changed, as far as this process is told."""
-        self._use_loop()
         waiting = self._waiting
         changed = asyncio.Event()
         waiting.setdefault(key, set()).add(changed)

@@ -42,13 +42,6 @@ class _NotYet(Exception):
     """A record is missing, and the process that has its task may still write it."""
 
 
-class FollowingParts(Protocol):
-    """The parts of the kernel that following tasks needs."""
-
-    hub: Hub
-    stores: Stores
-
-
 class FollowedTasks(Protocol):
     """The tasks of a server, as far as following them needs it."""
 
@@ -72,10 +65,10 @@ class FollowedTasks(Protocol):
 class Following:
     """The tasks that this process follows, by their keys."""
 
-    def __init__(self, kernel: FollowingParts, tasks: FollowedTasks) -> None:
-        self._hub = kernel.hub
+    def __init__(self, stores: Stores, hub: Hub, tasks: FollowedTasks) -> None:
+        self._hub = hub
         self._tasks = tasks
-        self.bells: Bells = Bells(tasks.records.server, kernel.stores, self)
+        self.bells: Bells = Bells(tasks.records.server, stores, self)
         self._followed: dict[str, Followed] = {}
         # Tasks that listen streams of this process name, and those of them that none named at the last look.
         self._listened: set[str] = set()
@@ -128,17 +121,6 @@ class Following:
         """Return the run of a task that was accepted in this process and waits to be taken."""
         run = self._followed.get(key)
         return run if isinstance(run, Run) and not run.process else None
-
-    def forget_loop(self) -> None:
-        """Forget what belongs to a loop that has ended."""
-        self.bells.forget_loop()
-        self._tasks.records.forget_loop()
-        self._listened, self._unnamed = set(), set()
-        self._looking.clear()
-        self._unseen.clear()
-        self._missing.clear()
-        self._unsent.clear()
-        self._is_restoring = self._must_restore = False
 
     # --- changes ---
 

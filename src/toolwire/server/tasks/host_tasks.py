@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -14,14 +15,26 @@ from toolwire.protocol.errors import ServerError, UnknownTask
 from toolwire.protocol.json_numbers import check_numbers
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable, is_encodable
+from toolwire.server.call import Host
 from toolwire.server.call_target import target_of
+from toolwire.server.catalog import Catalog
 from toolwire.server.context import Context, call_of
+from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import principal_key
+from toolwire.server.runtimes import Runtimes
 from toolwire.server.tasks.dead_letters import DeadLetter
 from toolwire.server.tasks.manager import TaskManager, called_tool
 from toolwire.server.tasks.own_tasks import HostTask, OwnTasks, TaskAccess
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.running_tasks import Followed
+
+
+class HostingKernel(Host, Protocol):
+    """The kernel, as far as tasks of the program need it."""
+
+    catalog: Catalog
+    offer: ServerOffer
+    runtimes: Runtimes[Any]
 
 
 class HostTasks(OwnTasks):
@@ -30,9 +43,14 @@ class HostTasks(OwnTasks):
     They are not calls, so no policy applies to them: nothing is masked in their messages and results.
     """
 
-    def __init__(self, tasks: TaskManager) -> None:
+    def __init__(self, kernel: HostingKernel) -> None:
         super().__init__()
-        self._tasks = tasks
+        self._kernel = kernel
+
+    @property
+    def _tasks(self) -> TaskManager:
+        """The tasks of the server on the running loop."""
+        return cast("TaskManager", self._kernel.runtimes.here().work.tasks.manager)
 
     async def create(
         self,
@@ -63,14 +81,22 @@ class HostTasks(OwnTasks):
         """Return the tasks of the called server: this one, or one that mounts it."""
         call = call_of(ctx)
         for home in self._homes():
-            if home._tasks.kernel is call.host:
+            if home._kernel is call.host:
                 return home
-        mine, other = self._tasks.kernel.server.name, call.host.server.name
+        mine, other = self._kernel.server.name, call.host.server.name
         raise ServerError(f"This call is one of the server {other!r}, whose clients do not see tasks of {mine!r}")
 
     def _homes(self) -> list[HostTasks]:
-        hosts = self._tasks.kernel.catalog.hosts()
-        return [self, *(catalog.owner.kernel.tasks.hosted for catalog in hosts)]
+        return [self, *(catalog.owner.kernel.hosted_tasks for catalog in self._kernel.catalog.hosts())]
+
+    def _check_loop(self) -> None:
+        """Raise `ServerError` when the server runs on other event loops only: those of its clients and timers."""
+        loops = [each.loop for each in self._kernel.runtimes.entered]
+        if loops and asyncio.get_running_loop() not in loops:
+            raise ServerError(
+                f"The server {self._kernel.server.name!r} runs on another event loop. Create its tasks there: a task "
+                "ends with the loop on which it was created"
+            )
 
     async def _create(
         self,
@@ -80,11 +106,11 @@ class HostTasks(OwnTasks):
         heartbeat: float | None,
         **details: Any,
     ) -> HostTask:
+        self._check_loop()
         tasks = self._tasks
         limits = tasks.limits
-        tasks.kernel.check_loop()
-        if not tasks.kernel.offer.has_tasks():
-            name = tasks.kernel.server.name
+        if not self._kernel.offer.has_tasks():
+            name = self._kernel.server.name
             raise ServerError(
                 f"The server {name!r} does not declare tasks, so its clients cannot ask for this one: "
                 f"make it with Server({name!r}, tasks=True)"

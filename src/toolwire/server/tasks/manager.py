@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -24,7 +23,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, CallRefused, ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.access import Access
-from toolwire.server.call import Call, Host
+from toolwire.server.call import Call, Host, LoopParts
 from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
@@ -57,7 +56,6 @@ from toolwire.util.backoff import Backoff
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease
 from toolwire.wire.shares import Shares, Turns
 from toolwire.wire.thread_workers import ThreadWorkers
-from toolwire.wire.threads import hand_over
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -83,18 +81,18 @@ class TaskParts(Host, Protocol):
     access: Access
     catalog: Catalog
     failures: Failures
-    hub: Hub
     judgements: KeptJudgements
     lowlevel: LowLevel
     offer: ServerOffer
     results: Results
     runner: HandlerRunner
     stores: Stores
+    abandoned_leases: list[str]
 
     @property
     def limits(self) -> Limits: ...
 
-    def check_loop(self) -> None: ...
+    def count_tasks(self) -> TaskCounts: ...
 
     def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
 
@@ -105,14 +103,22 @@ class TaskParts(Host, Protocol):
     async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None: ...
 
 
-class TaskManager:
-    """The tasks that this process accepted, and those that it runs."""
+class WorkParts(LoopParts, Protocol):
+    """The parts of the server on the loop of its tasks."""
 
-    def __init__(self, kernel: TaskParts) -> None:
+    loop: asyncio.AbstractEventLoop
+    hub: Hub
+
+
+class TaskManager:
+    """The tasks that one runtime accepted, and those that it runs."""
+
+    def __init__(self, kernel: TaskParts, work: WorkParts) -> None:
+        """`work` is what the server has on the loop on which the tasks run."""
         self._kernel = kernel
+        self._work = work
         self.kernel: TaskParts = kernel
         self.result_revision: str = MODERN
-        self.poll: float = kernel.limits.task_poll
         self.longest: float = longest_pause(kernel.limits)
         self._name = kernel.offer.implementation.name
         running = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
@@ -121,11 +127,24 @@ class TaskManager:
         self.slots: Turns = Turns(running, self._slot_is_free)
         self.ends: Ends = Ends(kernel.results, self.find_limits, self.change, self.end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
-        self.counts: TaskCounts = TaskCounts()
-        self.use_stores()
-        self.elsewhere: TasksElsewhere = TasksElsewhere(kernel, self)
+        self.counts: TaskCounts = kernel.count_tasks()
+        self.stores: Stores = kernel.stores
+        stores, server = self.stores, short_name(self._name)
+        self.records: Records = Records(server, stores, self.longest)
+        limit = getattr(stores.kv, "max_bytes", _MAX_BYTES)
+        self.kept: Shares = Shares(limit, self.limits.share, "bytes of tasks kept", seconds=5)
+        self.quota: Quota = Quota(self.records, self.limits)
+        self.following: Following = Following(stores, work.hub, self)
+        self.bells: Bells = self.following.bells
+        self.letters: DeadLetters = DeadLetters(server, stores, self.find_limits)
+        self._lease = Lease(stores, self.limits.task_lease, self._lost_lease, kernel.abandoned_leases)
+        # As long as the watchers of other processes need to see that this one is gone.
+        self._description = Description(stores.kv, 2 * self.limits.task_lease)
+        self.restoring: Restoring = Restoring(stores, self.records, self._lease)
+        self._watcher = Watcher(self, stores, self._lease, self.letters, self.counts)
+        self.elsewhere: TasksElsewhere = TasksElsewhere(kernel, work.hub, self)
         self.acceptance: Acceptance = Acceptance(kernel, self)
-        self._taking = Taking(kernel, self, self.records.server)
+        self._taking = Taking(kernel, work, self, self.records.server)
         self._workers: ThreadWorkers | None = None
         self._capabilities: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,23 +155,6 @@ class TaskManager:
         self._draining_until = 0.0
         self._background: set[asyncio.Task[Any]] = set()
 
-    def use_stores(self) -> None:
-        """Use the stores that the kernel has now. Call this before anything is served."""
-        self.stores: Stores = self._kernel.stores
-        stores, server = self.stores, short_name(self._name)
-        self.records: Records = Records(server, stores, self.longest)
-        limit = getattr(stores.kv, "max_bytes", _MAX_BYTES)
-        self.kept: Shares = Shares(limit, self.limits.share, "bytes of tasks kept", seconds=5)
-        self.quota: Quota = Quota(self.records, self.limits)
-        self.following: Following = Following(self._kernel, self)
-        self.bells: Bells = self.following.bells
-        self.letters: DeadLetters = DeadLetters(server, stores, self.find_limits)
-        self._lease = Lease(stores, self.limits.task_lease, self._lost_lease)
-        # As long as the watchers of other processes need to see that this one is gone.
-        self._description = Description(stores.kv, 2 * self.limits.task_lease)
-        self.restoring: Restoring = Restoring(stores, self.records, self._lease)
-        self._watcher = Watcher(self, stores, self._lease, self.letters, self.counts)
-
     @property
     def limits(self) -> Limits:
         """The limits of what begins now."""
@@ -160,6 +162,11 @@ class TaskManager:
 
     def find_limits(self) -> Limits:
         return self._kernel.limits
+
+    @property
+    def poll(self) -> float:
+        """The seconds that clients are asked to wait between two looks at a task."""
+        return self._kernel.limits.task_poll
 
     # --- calls ---
 
@@ -495,13 +502,9 @@ class TaskManager:
 
     async def ready(self) -> None:
         """Take part on the running loop: look after tasks, and take some. It waits for nothing."""
-        loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return
-        self._kernel.check_loop()
-        self.forget_loop()
-        self._loop = loop
-        self._watching = loop.create_task(self._watcher.watch(self._beat))
+        if self._loop is None:
+            self._loop = self._work.loop
+            self._watching = self._loop.create_task(self._watcher.watch(self._beat))
 
     async def process(self) -> str:
         """Return the name of this process, which has a lease and hears what is meant for it."""
@@ -565,9 +568,8 @@ class TaskManager:
 
     async def stop(self) -> None:
         """Wait for tasks as long as the drain lasts, hand the rest back, and take no part any more."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self.forget_loop()  # The loop that used it last has ended.
+        loop = self._loop
+        if loop is None:
             return
         until = self._drain_until if self.is_draining else None
         self._drain_until = until = loop.time() if until is None else until
@@ -588,7 +590,9 @@ class TaskManager:
         await _end([*self._background])
         self.bells.leave()
         await asyncio.gather(self._description.withdraw(), self._lease.release())
-        self.forget_loop()
+        self._watching = None
+        if self._workers is not None:
+            self._workers.shutdown()
 
     def _working(self) -> list[asyncio.Task[Any]]:
         tasks = [task for run in self.following.runs() for task in (run.worker, run.starting) if task is not None]
@@ -627,22 +631,12 @@ class TaskManager:
         except NoRoom:
             await self.change(run.key, rules.hand_back, holder=run.process)
 
-    def forget_loop(self) -> None:
-        """Forget what belongs to the loop that it took part on, which has ended."""
-        self._drain_until = self._draining_until = inf
-        self.slots.drop_queue()
-        self._taking.forget_loop()
-        self._lease.forget_loop()
-        if self._watching is not None:
-            hand_over(self._watching.get_loop(), self._watching.cancel)
-        for followed in self.following.all():
-            self.over(followed)
-        self.following.forget_loop()
-        self._background.clear()
-        self._loop = self._watching = self._drain_until = None
-        if self._workers is not None:
+    def discard(self, *, is_forked: bool) -> None:
+        """End what outlives the loop, which has ended. `is_forked`: the loop is that of the parent process."""
+        self._lease.abandon()
+        self.bells.discard()
+        if self._workers is not None and not is_forked:
             self._workers.shutdown()
-            self._workers = None
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:

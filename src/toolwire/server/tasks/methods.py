@@ -30,12 +30,10 @@ from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
 from toolwire.server.tasks.following import FILTER
-from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import TaskManager
 from toolwire.server.tasks.owners import counted_caller, owner_of
 from toolwire.server.tasks.permissions import task_of
 from toolwire.server.tasks.task_records import TasksUnreachable
-from toolwire.server.tasks.watching import TaskCounts
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -55,7 +53,6 @@ class TaskMethods:
     def __init__(self, tasks: TaskManager, page_size: Callable[[], int]) -> None:
         self._tasks = tasks
         self._page_size = page_size
-        self.hosted: HostTasks = HostTasks(tasks)
         self._elsewhere = tasks.elsewhere
         # How many results each connection, or session, waits for.
         self._waiting: Counter[Any] = Counter()
@@ -74,22 +71,13 @@ class TaskMethods:
         }
 
     @property
-    def counts(self) -> TaskCounts:
-        return self._tasks.counts
+    def manager(self) -> TaskManager:
+        return self._tasks
 
     @property
     def running(self) -> int:
         """Return how many tasks run in this process."""
         return self._tasks.running
-
-    def use_stores(self) -> None:
-        """Use the stores that the kernel has now. Call this before anything is served."""
-        self._tasks.use_stores()
-
-    def poll_every(self, seconds: float) -> float:
-        """Ask clients to wait so long between two looks at a task from now on; returns what it was until now."""
-        before, self._tasks.poll = self._tasks.poll, seconds
-        return before
 
     def tool_called(self, call: Call, found: Found[ToolBase]) -> Awaitable[Any]:
         return self._tasks.acceptance.tool_called(call, found)
@@ -103,8 +91,8 @@ class TaskMethods:
     def drain(self) -> None:
         self._tasks.drain()
 
-    def forget_loop(self) -> None:
-        self._tasks.forget_loop()
+    def discard(self, *, is_forked: bool) -> None:
+        self._tasks.discard(is_forked=is_forked)
 
     async def handle(self, call: Call) -> Any:
         if call.request.modern and not rules.is_declared(call.request.capabilities):

@@ -13,7 +13,7 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.server.access import Access
-from toolwire.server.call import Call, Host
+from toolwire.server.call import Call, Host, LoopParts
 from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
@@ -82,8 +82,9 @@ class Taker(Protocol):
 class Taking:
     """Takes tasks when a slot is free and a bell says that there are some, and now and then without a bell."""
 
-    def __init__(self, kernel: TakingParts, tasks: Taker, server: str) -> None:
+    def __init__(self, kernel: TakingParts, work: LoopParts, tasks: Taker, server: str) -> None:
         self._kernel = kernel
+        self._work = work
         self._tasks = tasks
         self._server = server
         self._may_be_ready = True
@@ -136,12 +137,6 @@ class Taking:
     def stop(self) -> None:
         if self._working is not None:
             self._working.cancel()
-
-    def forget_loop(self) -> None:
-        self._working, self._may_be_ready = None, True
-        self._answered, self._left_some = None, False
-        self.takes = (self.takes[0], False)
-        self.arriving.clear()
 
     async def _take_all(self) -> None:
         tasks, slots, kinds = self._tasks, self._tasks.slots, self.kinds()
@@ -227,7 +222,7 @@ class Taking:
 
     async def _run_of(self, key: str, record: Record, stored: StoredCall) -> Run:
         """Return a run for a call that was accepted before: no middleware, policy or record sees it once more."""
-        call = Call(self._kernel, request_of(stored), Gone(is_local=stored.is_local))
+        call = Call(self._kernel, request_of(stored), Gone(is_local=stored.is_local), self._work)
         found = await self._found(call)
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {call.params.name[:200]}")

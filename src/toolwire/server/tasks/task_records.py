@@ -266,11 +266,6 @@ class Records:
     def drop_recent_end(self, key: str) -> None:
         self._recent.drop(key)
 
-    def forget_loop(self) -> None:
-        """Read all records anew, on another loop."""
-        self._recent.clear()
-        self._ending.clear()
-
     async def change(
         self,
         key: str,

@@ -90,7 +90,6 @@ class ForeignParts(Protocol):
     """The parts of the kernel that tasks of other servers need."""
 
     catalog: Catalog
-    hub: Hub
     judgements: KeptJudgements
     stores: Stores
 
@@ -129,8 +128,9 @@ class _Late(NamedTuple):
 class TasksElsewhere:
     """The tasks of all servers behind this one."""
 
-    def __init__(self, kernel: ForeignParts, tasks: KeptTasks) -> None:
+    def __init__(self, kernel: ForeignParts, hub: Hub, tasks: KeptTasks) -> None:
         self._kernel = kernel
+        self._hub = hub
         self._tasks = tasks
         self._permissions = tasks.permissions
         self._listed = StorageBudget(_MOST_LISTED, tasks.limits.share)
@@ -362,7 +362,7 @@ class TasksElsewhere:
                     log.debug("a listen stream is not told of a task: %s", error)
                     return  # The client learns the reason when it asks for the task.
             change = Change(FILTER, name, "notifications/tasks", FrozenParams(params))
-            for stream in self._kernel.hub.streams:
+            for stream in self._hub.streams:
                 if name in stream.extra.get(FILTER, ()):
                     stream.tell(change)
 
