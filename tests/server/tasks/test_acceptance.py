@@ -31,6 +31,7 @@ from tests.wireclient import MODERN
 from toolwire import Context, Limits, Policy, Server
 from toolwire.audit import AuditLog
 from toolwire.protocol.tasks import WAITING
+from toolwire.stores import StoreFailed
 
 TASK = {"arguments": {}, "task": {}}
 
@@ -421,3 +422,57 @@ async def test_an_answer_and_a_cancellation_are_noticed_when_their_bells_are_los
         await pass_time(clock, 2)
         assert await status_of(client, cancelled) == "cancelled"
         assert here.tasks.slots.running == 0
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["late", "late and unanswered"])
+@pytest.mark.parametrize("way", ["at once", "after the window", "waiting", "hosted"])
+async def test_record_that_is_written_after_its_request_was_given_up_is_cancelled(
+    way: str, answers: bool, clock: Clock
+) -> None:
+    """A store may do late what it was asked in time, also where nobody waits for that any more."""
+    shared = shared_stores(clock)
+    window = 5.0 if way == "after the window" else 0.0
+    replica = Replica(shared, limits={"task_window": window, "tasks_running": 1}, tasks=True)
+    change, may_write, asked, works = shared.queue.change, asyncio.Event(), asyncio.Event(), list[asyncio.Future[Any]]()
+
+    async def write(*given: Any, **named: Any) -> Any:
+        await may_write.wait()
+        return await change(*given, **named)
+
+    async def change_late(*given: Any, **named: Any) -> Any:
+        if named["expect"] is not None or given[0] in known:
+            return await change(*given, **named)
+        works.append(asyncio.ensure_future(write(*given, **named)))
+        asked.set()
+        if not answers:
+            raise StoreFailed("no answer in time")
+        return await asyncio.shield(works[-1])
+
+    @replica.server.tool
+    async def submit(ctx: Context) -> str:
+        return str(await replica.server.tasks.create(ctx, ttl=3600))
+
+    known = set[str]()
+    async with talk(replica.server, MODERN, "memory", principal=ADA) as client:
+        if way == "waiting":
+            await begin(client, "once", {"number": 1})
+            known |= {each.key for each in replica.tasks.following.all()}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared.queue, "change", change_late)
+            tool = "submit" if way == "hosted" else "once"
+            arguments = {} if way == "hosted" else {"number": 2}
+            client.start("tools/call", {"name": tool, "arguments": arguments}, id="late")
+            await settled()
+            await pass_time(clock, window)
+            await asked.wait()
+            client.notify("notifications/cancelled", {"requestId": "late"})
+            await settled()
+            may_write.set()
+            await pass_time(clock, 12)
+        await asyncio.gather(*works)
+        records = [await replica.tasks.records.find(key) for key in await shared.kv.keys(replica.tasks.records.prefix)]
+        left = sorted(each.status for each in records if each is not None)
+        assert left == (["cancelled", "working"] if way == "waiting" else ["cancelled"])
+        assert [number for _, number, _ in replica.ran if number == 2] == ([2] if window else [])
+        counts = replica.tasks.quota._counts
+        assert [count.reserved for count in counts.values()] == [0] * len(counts)

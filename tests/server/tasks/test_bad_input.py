@@ -13,6 +13,7 @@ import pytest
 from tests.cases import cases
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.handlers import Held
+from tests.server.tasks.replicas import settled
 from tests.server.tasks.talking import (
     CORE,
     Over,
@@ -239,9 +240,10 @@ def small_stores(**limits: int) -> Stores:
 
 @dialects
 async def test_a_store_that_is_full_takes_no_new_task(revision: str) -> None:
-    held = Held(stores=small_stores(max_items=1))
+    held = Held(stores=small_stores(max_items=2))
     async with talk(held.server, revision) as client:
         task = await begin(client, "hold")
+        await settled()  # The other item is the description of this process.
         error = await client.error("tools/call", {"name": "hold", "arguments": {}, "task": {}})
         assert (error["code"], error["message"]) == (-32603, "There is no room for this task now; try again later")
         held.go.set()

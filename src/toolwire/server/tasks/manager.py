@@ -69,6 +69,8 @@ _LONGEST_PAUSE: Final = 5.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
 #: How long handlers get to end when the server stops, after the time of the drain.
 _CLEAN_UP_SECONDS: Final = 1.0
+#: The pauses after which it is looked whether a store has done late what it did not do in time.
+_LATE_SECONDS: Final = (0.0, 1.0, 10.0)
 #: How often a process that stops looks for tasks that began to wait for an answer.
 _DRAIN_LOOK_SECONDS: Final = 1.0
 #: How long after its drain a process may take to stop. One that still runs then serves somebody else.
@@ -233,6 +235,8 @@ class TaskManager:
         reservation, run.reservation = run.reservation, None
         if reservation is not None:
             reservation.use(run.ttl_ms / 1000)
+        if run.is_given_up:
+            self.abandon(run)  # While its record was written.
         return record
 
     def judged(self, call: Call, found: Found[Any]) -> Raw:
@@ -272,16 +276,32 @@ class TaskManager:
         key = followed.key = self.records.key(owner, record.id)
         # Before it is there, because others may take it, change it or ring for it at once.
         self.following.add(followed)
+        # A task of its own: the store may have the record also where the caller gives up meanwhile.
+        creating = asyncio.ensure_future(self.records.create(key, record, most_ready))
         try:
-            data = await self.records.create(key, record, most_ready)
+            data = await asyncio.shield(creating)
         except BaseException as error:
             self.following.remove(followed)
             if not isinstance(error, NoRoom | QueueFull):
-                # Perhaps it is there all the same, and nobody will ever know its id.
-                self.in_background(self.write_end(key, rules.cancel))
+                self.in_background(self._cancel_unknown(key, creating))
             raise
         followed.opened(record, data)
         return record
+
+    async def _cancel_unknown(self, key: str, creating: asyncio.Future[bytes]) -> None:
+        """Cancel a task that may be there, or come to be there, and whose id nobody will ever know."""
+        pauses: Sequence[float] = _LATE_SECONDS
+        try:
+            await creating
+            pauses = pauses[:1]
+        except (NoRoom, QueueFull):
+            return
+        except ProtocolError:
+            pass  # A store that did not answer in time may do it later.
+        for seconds in pauses:
+            await asyncio.sleep(seconds)
+            if await self.write_end(key, rules.cancel) is not None:
+                return
 
     def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
         """Follow a run from now on: this process holds its task."""
@@ -291,6 +311,8 @@ class TaskManager:
         run.opened(record, data)
 
     def abandon(self, run: Run) -> None:
+        """End a call whose request is given up, and its task, whose id is not known to any client."""
+        run.is_given_up = True
         run.stop()
         if run.is_task:
             self.in_background(self.write_end(run.key, rules.cancel))

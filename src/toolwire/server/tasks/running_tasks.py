@@ -165,6 +165,7 @@ class Run(Followed):
         "caller",
         "found",
         "has_slot",
+        "is_given_up",
         "is_waiting",
         "numbers",
         "origin",
@@ -194,6 +195,8 @@ class Run(Followed):
         self._data: bytes | None = None
         self._counted: tuple[Caller, int] | None = (None, 0)
         """The bytes that are counted for a caller; None once they are no longer."""
+        self.is_given_up: bool = False
+        """Whether the request of the call ended before its answer with the task."""
         self.reservation: Reservation | None = None
         """Its place among the tasks of its owner, until it is one."""
         self.is_waiting: bool = False
