@@ -10,7 +10,7 @@ finds its own mark leaves out what these servers list: nobody else's entries suf
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ MAX_SERVERS: Final = 16
 MAX_NAME: Final = 200
 
 
-class UpstreamPath(Struct, frozen=True):
+class UpstreamPath(NamedTuple):
     """The servers that lead to a component, the first one first, and the name that the last one gives it."""
 
     servers: tuple[str, ...] = ()
