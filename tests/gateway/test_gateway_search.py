@@ -37,6 +37,7 @@ async def names(client: Client) -> list[str]:
     return [each.name for each in await client.list_tools()]
 
 
+@pytest.mark.covers("TS-5")
 async def test_two_thousand_tools_need_at_most_six_thousand_tokens() -> None:
     gateway = Gateway("front", search="auto")
     for number in range(20):
@@ -53,6 +54,7 @@ async def test_two_thousand_tools_need_at_most_six_thousand_tokens() -> None:
         assert sum(definition_tokens(each.name, each.description, each.input_schema) for each in whole) > 100_000
 
 
+@pytest.mark.covers("TS-1")
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("back", ERAS)
 @pytest.mark.parametrize("front", ERAS)

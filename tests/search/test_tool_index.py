@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import cases
@@ -71,6 +72,7 @@ def test_search_finds_another_form_of_the_word() -> None:
     assert found(tools, "find a customer") == ["search_customers"]
 
 
+@pytest.mark.covers("TS-6")
 def test_exact_name_comes_first_then_prefixes_then_scores() -> None:
     tools = index("issue_list", "issue", "listIssue", text="issue " * 20, other="an issue about an issue")
     assert found(tools, "issue")[:2] == ["issue", "issue_list"]
@@ -121,6 +123,7 @@ def test_keywords_arguments_and_server_are_searched() -> None:
     ]
 
 
+@pytest.mark.covers("TS-6")
 def test_a_description_stuffed_with_words_does_not_win() -> None:
     honest = IndexedTool(name="send_invoice", description="Send an invoice to a customer.", server="billing")
     stuffed = IndexedTool(name="helper", description="send invoice customer pay " * 5_000, server="unknown")

@@ -72,6 +72,7 @@ async def test_a_tool_is_found_described_and_called(revision: str) -> None:
         assert (await call(client, "search_customers", name="ab")).text == "abab"
 
 
+@pytest.mark.covers("TS-3")
 @cases("search", [False, None, SearchSettings(mode="off"), "auto", SearchSettings(mode="auto")])
 async def test_search_is_off_by_default_and_below_the_threshold(search: Any) -> None:
     async with Client(shop(search)) as client:
@@ -91,6 +92,7 @@ async def test_auto_begins_above_its_threshold() -> None:
         assert await names(client) == BOTH
 
 
+@pytest.mark.covers("TS-3")
 @cases("name", [*DEFERRING_CLIENTS, "Claude-Code"])
 @cases("revision", ["2025-11-25", "2026-07-28"])
 async def test_a_client_that_defers_by_itself_gets_the_whole_list(revision: str, name: str) -> None:
@@ -103,6 +105,7 @@ async def test_a_client_that_defers_by_itself_gets_the_whole_list(revision: str,
             assert await names(client) == listed
 
 
+@pytest.mark.covers("TS-3")
 async def test_there_is_no_search_where_every_tool_is_pinned() -> None:
     async with Client(shop(SearchSettings(mode="always", pinned=("*_order", "search_*")))) as client:
         assert await names(client) == ["delete_order", "search_customers"]
@@ -261,6 +264,7 @@ async def test_pages_of_the_short_list() -> None:
 # --- searching ---
 
 
+@pytest.mark.covers("TS-4")
 async def test_an_empty_search_answers_with_a_text() -> None:
     async with Client(shop()) as client:
         for query in ("", "zebra"):
@@ -303,6 +307,7 @@ async def test_long_definitions_are_left_out_of_an_answer() -> None:
 # --- calling ---
 
 
+@pytest.mark.covers("TS-4")
 async def test_wrong_arguments_are_answered_with_the_schema() -> None:
     async with Client(shop()) as client:
         result = await call(client, "search_customers", nme="x")
@@ -324,6 +329,7 @@ async def test_an_error_of_the_tool_itself_has_no_schema() -> None:
         assert result.is_error and "schema" not in result.text
 
 
+@pytest.mark.covers("TS-4")
 async def test_unknown_names_are_answered_with_a_near_one() -> None:
     async with Client(shop()) as client:
         result = await call(client, "search_customer")
@@ -356,6 +362,7 @@ async def test_call_tool_calls_itself_no_deeper_than_its_arguments() -> None:
 # --- rules of the inner tool ---
 
 
+@pytest.mark.covers("TS-1")
 async def test_policies_audit_masks_and_middleware_see_the_inner_tool() -> None:
     lines: list[str] = []
     asked: list[str] = []
@@ -403,6 +410,7 @@ async def test_arguments_of_a_broken_call_are_in_no_record() -> None:
     assert "call_tool" in "".join(lines) and "hunter2" not in "".join(lines)
 
 
+@pytest.mark.covers("TS-2")
 async def test_forbidden_tools_are_neither_found_nor_callable() -> None:
     server = shop(auth=ApiKeys({"a" * 16: Principal("alice"), "b" * 16: Principal("bob", scopes=frozenset({"admin"}))}))
     server.tool("wipe_orders", scopes="admin")(lambda: "wiped")
@@ -426,6 +434,7 @@ async def test_forbidden_tools_are_neither_found_nor_callable() -> None:
                 assert "hidden_orders" not in near["content"][0]["text"]
 
 
+@pytest.mark.covers("TS-2")
 async def test_callers_with_different_tools_do_not_rebuild_the_index_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
 
@@ -484,6 +493,7 @@ async def test_questions_progress_and_logs_of_inner_tools(revision: str) -> None
         assert [each.progress for each in told][:1] == [1]
 
 
+@pytest.mark.covers("TS-1")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 async def test_inner_tools_are_tasks(revision: str, over: Any) -> None:
