@@ -12,12 +12,18 @@ import msgspec
 # punctuation, groups of digits.
 _PIECES: Final = re.compile(r"[A-Za-z]{1,10}|\d{1,3}|[^\w\s]{1,3}|_|\n+|[^\x00-\x7f]")
 
+#: How many characters of a text are counted. More are estimated by them.
+MAX_COUNTED: Final = 200_000
+
 
 def count_tokens(text: str) -> int:
     """Estimate how many tokens of a model's context a text takes.
 
-    The estimate is good enough to compare texts and to notice that one is large.
+    The estimate is good enough to compare texts and to notice that one is large. Only the beginning of a long text is
+    counted, so that a server cannot hold up a process by megabytes of text.
     """
+    if len(text) > MAX_COUNTED:
+        return count_tokens(text[:MAX_COUNTED]) * len(text) // MAX_COUNTED
     return sum(1 for _ in _PIECES.finditer(text))
 
 

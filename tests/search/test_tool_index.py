@@ -180,3 +180,13 @@ def test_any_text_can_be_indexed_and_asked(texts: list[str], query: str) -> None
     assert len(hits) <= 5
     assert {hit.name for hit in hits} <= set(texts)
     assert hits == tools.search(query)
+
+
+def test_large_definitions_are_indexed_and_measured_in_bounded_work() -> None:
+    schema = {
+        "type": "object",
+        "properties": {f"member{number}": {"description": "x " * 50} for number in range(9_000)},
+    }
+    tool = IndexedTool(name="n" * 100_000, description="word " * 1_000_000, input_schema=schema)
+    assert [counter.total() <= 200 for counter in tool.counts] == [True] * 4
+    assert 500_000 < tool.tokens < 3_000_000

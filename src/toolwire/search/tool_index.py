@@ -20,6 +20,8 @@ from toolwire.search.words import query_terms, split_words, terms
 from toolwire.tokens import definition_tokens
 from toolwire.util.expiring import Expiring
 
+#: How many arguments of a tool are read.
+MAX_ARGUMENTS: Final = 200
 #: How many characters of a query are read.
 MAX_QUERY: Final = 1_000
 #: Prefix of a query that names tools instead of describing them: `select:create_issue,merge`.
@@ -28,6 +30,8 @@ SELECT: Final = "select:"
 SEARCH_HINT: Final = "anthropic/searchHint"
 ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 GROUP: Final = "io.toolwire/group"
+#: How many characters a counted word has room for.
+_WORD: Final = 40
 _K1: Final = 1.2
 _B: Final = 0.75
 #: What a word counts in each field, and how many words of the field are counted.
@@ -69,7 +73,8 @@ class IndexedTool(Struct, frozen=True, kw_only=True, dict=True):
             "arguments": _argument_text(self.input_schema),
             "server": self.server,
         }
-        return [Counter(islice(terms(texts[name]), most)) for name, _, most in _FIELDS]
+        # Cut first, because a server may send a text of many megabytes.
+        return [Counter(islice(terms(texts[name][: most * _WORD]), most)) for name, _, most in _FIELDS]
 
     @cached_property
     def tokens(self) -> int:
@@ -198,8 +203,9 @@ def _argument_text(schema: Mapping[str, Any]) -> str:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
-    texts: list[Any] = list(properties)
-    for each in properties.values():
+    texts: list[Any] = []
+    for name, each in islice(properties.items(), MAX_ARGUMENTS):
+        texts.append(name)
         if isinstance(each, Mapping):
             choices = each.get("enum")
             texts += (each.get("description"), *(choices if isinstance(choices, list) else ()))

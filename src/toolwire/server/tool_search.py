@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -59,7 +60,7 @@ MAX_SERVERS: Final = 30
 #: How large a schema, in bytes, an error may carry.
 MAX_SCHEMA: Final = 32 * 1024
 #: How many views are kept for one version of the catalogue.
-MAX_SHELVES: Final = 256
+MAX_SHELVES: Final = 64
 #: How many tools are indexed without a thread.
 _FEW: Final = 200
 _SHORT: Final = 200
@@ -120,11 +121,10 @@ class Shelf:
         self.key = key
         self.pinned: frozenset[Any] = frozenset((found.component, found.way) for found in pinned.values())
         self.deferred: Mapping[str, Found[Any]] = deferred
-        self.names: Mapping[str, Found[Any]] = {**pinned, **deferred}
         self.tools: dict[str, Found[Any]] = {}
         """`search_tools` and `call_tool`, by their names for these callers."""
-        self.tokens: int = 0
-        """The estimated size of the whole list."""
+        self.is_long: bool = False
+        """Whether the whole list has more tokens than `threshold_tokens`."""
 
     def find_tool(self, name: str) -> Found[Any] | None:
         return self.tools.get(name)
@@ -151,7 +151,7 @@ class ToolSearch:
         if not isinstance(client, UnsetType) and client.name.casefold() in map(str.casefold, whole):
             return None
         shelf = self.shelf_for(call)
-        if not shelf.deferred or (settings.mode == "auto" and shelf.tokens <= settings.threshold_tokens):
+        if not shelf.deferred or (settings.mode == "auto" and not shelf.is_long):
             return None
         return SearchView(self._parts.methods.view(call), shelf)
 
@@ -175,10 +175,11 @@ class ToolSearch:
     def measure(self, settings: SearchSettings) -> ListCost:
         """Return what the list of a caller who sees everything costs, with and without a search."""
         shelf = self._make_shelf(None, settings, None, shows_views=False)
-        kept = {name: found for name, found in shelf.names.items() if name not in shelf.deferred}
-        short = {**kept, **(shelf.tools if shelf.deferred else {})}
-        tokens = sum(self._text_of(name, found).tokens for name, found in short.items())
-        return ListCost(len(shelf.names), shelf.tokens, tokens)
+        tools = self._parts.catalog.listed_ways("tools")
+        sizes = {name: self._text_of(name, found).tokens for name, found in tools.items()}
+        kept = sum(size for name, size in sizes.items() if name not in shelf.deferred)
+        added = sum(self._text_of(*each).tokens for each in shelf.tools.items()) if shelf.deferred else 0
+        return ListCost(len(sizes), sum(sizes.values()), kept + added)
 
     def _make_shelf(self, key: Hashable, settings: SearchSettings, view: View | None, *, shows_views: bool) -> Shelf:
         pinned: dict[str, Found[Any]] = {}
@@ -197,8 +198,10 @@ class ToolSearch:
                 is_pinned = not servers or upstream_pins[servers] <= MAX_UPSTREAM_PINS
             (pinned if is_pinned else deferred)[name] = found
         shelf = Shelf(key, pinned, deferred)
-        shelf.tokens = sum(self._text_of(name, found).tokens for name, found in shelf.names.items())
-        prefix = _PREFIX if {SEARCH, CALL} & shelf.names.keys() else ""
+        # As soon as the threshold is passed, the rest is not counted.
+        sizes = accumulate(self._text_of(*each).tokens for each in chain(pinned.items(), deferred.items()))
+        shelf.is_long = any(size > settings.threshold_tokens for size in sizes)
+        prefix = _PREFIX if {SEARCH, CALL} & {*pinned, *deferred} else ""
         owner = self._parts.server
         tools = (SearchTools(self, prefix + SEARCH, prefix + CALL, shelf), CallFoundTool(self, prefix, shelf))
         shelf.tools = {tool.name: Found(tool, owner) for tool in tools}
