@@ -17,6 +17,7 @@ from tests.wireclient import MODERN, WireClient
 
 from toolwire import Gateway, Limits, Server
 from toolwire.audit import AuditLog
+from toolwire.gateway import front as front_module
 from toolwire.gateway import remote_tasks, task_ends
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError
@@ -130,6 +131,28 @@ async def test_a_task_that_runs_when_the_gateway_stops_has_an_end(front: str, ba
     await until(lambda: len(lines) > 3)
     found = [(each["kind"], each.get("outcome")) for each in lines]
     assert found == [("open", None), ("call", "task"), ("call", "failed"), ("end", None)]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["drains", "is given up"])
+@backs
+async def test_a_task_of_a_server_that_was_removed_has_an_end_before_that_of_the_log(
+    back: str, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_module, "MAX_LEAVING", 1)
+    held = held_tools()
+    lines: list[Line] = []
+    audit = AuditLog(lambda line: lines.append(msgspec.json.decode(line)), key="k" * 32)
+    async with before(held.server, back, audit=audit) as gateway, talk(gateway, MODERN) as client:
+        await begin(client, "hold")
+        await held.started.wait()
+        gateway.add("c", Server("c")).remove("b")
+        assert gateway.fronts.leaving == ("b",)
+        if ends:
+            gateway.remove("c")  # There is room for one that leaves.
+    await until(lambda: len(lines) > 3)
+    found = [(each["kind"], each.get("outcome")) for each in lines]
+    assert found == [("open", None), ("call", "task"), ("call", "failed"), ("end", None)]
+    assert len({each["chain"] for each in lines}) == 1
 
 
 @backs

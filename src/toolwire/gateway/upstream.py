@@ -247,9 +247,6 @@ class Upstream(Server):
     def is_named_secret(self, uri: str) -> bool:
         return self.components.is_named_secret(uri)
 
-    async def stop_watching_tasks(self) -> None:
-        await self.components.tool_tasks.stop_watching()
-
     def figures(self) -> BackFigures:
         """Return what the metrics say of the upstream, beside the requests to it."""
         connections, follower = self.back_connections, self.lists.follower

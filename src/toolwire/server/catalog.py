@@ -244,9 +244,6 @@ class Follower(Awaited, Protocol):
     def look_again(self, call: Call) -> Awaitable[Any] | None:
         """Look again for components, before a tool of a call is unknown; None where that tells nothing new."""
 
-    async def stop_watching_tasks(self) -> None:
-        """Say of the ends that observers wait for that they are not known: the host is about to stop."""
-
 
 class Found(Struct, Generic[C], frozen=True):
     """A component, the server it belongs to, and the mounts that lead to that one, from the outside in.

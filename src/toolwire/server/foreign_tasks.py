@@ -74,6 +74,9 @@ class ForeignTasks(Protocol):
         `calls` has the call of the stream for each task, with what was decided about the task.
         """
 
+    async def stop_watching(self) -> None:
+        """Say of the ends that observers wait for that they are not known: this server is about to stop."""
+
 
 class TaskHost(Protocol):
     """The server in front of other servers, as far as a call that becomes a task of one of them needs it."""

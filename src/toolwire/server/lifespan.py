@@ -94,12 +94,7 @@ class Lifespans:
 
     async def follow(self, servers: list[Owner]) -> None:
         """Enter the lifespans of new servers, and leave those of servers that are gone. A failure is logged."""
-        staying = set(servers)
-        for server in [each for each in self._stacks if each not in staying]:
-            try:
-                await self._stacks.pop(server).aclose()
-            except Exception:
-                log.exception("the lifespan of %r failed at its end", server.name)
+        await self.leave_others(servers)
         for server in [each for each in servers if each not in self._stacks]:
             try:
                 await self.enter(server)
@@ -112,6 +107,15 @@ class Lifespans:
                 settling = self.loop.create_task(server.catalog.follower.wait_until_known())
                 self._settling.add(settling)
                 settling.add_done_callback(self._settling.discard)
+
+    async def leave_others(self, servers: list[Owner]) -> None:
+        """Leave the lifespans of all servers but these. A failure is logged."""
+        staying = set(servers)
+        for server in [each for each in self._stacks if each not in staying]:
+            try:
+                await self._stacks.pop(server).aclose()
+            except Exception:
+                log.exception("the lifespan of %r failed at its end", server.name)
 
     async def __aexit__(self, *error: Any) -> bool | None:
         for settling in tuple(self._settling):

@@ -167,6 +167,7 @@ class Work:
                     # after their `yield` would not run.
                     if (task := asyncio.current_task()) is not None:
                         task.uncancel()
+                await self._lifespans.leave_others(self._servers())
                 await self._end()
         except BaseException as error:
             # Everyone who enters raises this error, or the last one who leaves.
@@ -194,9 +195,12 @@ class Work:
 
     async def _end(self) -> None:
         self.list_changes.end()
-        for each in self.kernel.catalog.followers:
-            # Before the audit log, in which the ends of tasks are lines, has its last line.
-            await each.stop_watching_tasks()
+        catalog = self.kernel.catalog
+        # Before the audit log, in which the ends of tasks are lines, has its last line. Servers that were taken away
+        # may have tasks left, too.
+        for tasks in dict.fromkeys(each.foreign_tasks for each in (catalog, *catalog.family())):
+            if tasks is not None:
+                await tasks.stop_watching()
         if self._tasks is not None:
             await self._tasks.stop()
         if self._processes is not None:
