@@ -1,8 +1,10 @@
-"""The ways in which a handler asks its client: requests on a legacy connection, replay on 2026-07-28.
+"""The ways in which a handler asks its client: `Asking`, and one class for each way.
 
-Both have the same method: `ask` returns the raw answer. On a legacy connection the question is a request of ours.
-2026-07-28 has no requests of servers: the handler is stopped at its first unanswered question. The client sends its
-request again with the answers, and the handler runs again from the top.
+BackChannel    a request of ours, on a legacy connection
+Replay         2026-07-28 has no requests of servers: the handler is stopped at its first unanswered question. The
+               client sends its request again with the answers, and the handler runs again from the top.
+NoReplay       the same, for handlers that must not run again: questions are refused
+TaskAsking     by the record of a task (`server.tasks.task_questions`)
 """
 
 from __future__ import annotations
@@ -54,8 +56,13 @@ class DetachingRun(Protocol):
         """Return whether the call is a task; wait for the outcome where it is becoming one."""
 
 
-class Asking(Protocol):
-    """One way of asking."""
+class Asking:
+    """One way of asking the client of a call, and of making the steps of its handler."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
 
     async def ask(
         self,
@@ -66,20 +73,44 @@ class Asking(Protocol):
         timeout: float | None = None,
     ) -> Raw:
         """Return the answer; the client has `timeout` seconds for it, or as long as the server allows."""
+        raise NotImplementedError
 
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any: ...
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return the result of a step, made now or in an earlier run. It looks as after a replay."""
+        if name in self._names:
+            raise ValueError(f"Two steps of the same call are named {name!r}")
+        self._names.add(name)
+        return msgspec.json.decode(await self._make_step(name, run))
+
+    async def _make_step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> bytes:
+        return step_result(name, await run())
 
 
-class BackChannel:
+class MayBecomeTask(Asking):
+    """A way of asking for a call that may become a task. The questions are those of the task then."""
+
+    __slots__ = ("run",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: DetachingRun | None = None
+        """The run of a call that is becoming a task, or is one."""
+
+    async def _asking_of_task(self) -> Asking | None:
+        run = self.run
+        return run.asking if run is not None and await run.became_task() else None
+
+
+class BackChannel(Asking):
     """Asks by a request of ours on the same connection."""
 
-    __slots__ = ("_keys", "_names", "_outlet", "_timeout")
+    __slots__ = ("_keys", "_outlet", "_timeout")
 
     def __init__(self, outlet: Outlet, timeout: float | None) -> None:
+        super().__init__()
         self._outlet = outlet
         self._timeout = timeout
         self._keys: set[str] = set()
-        self._names: set[str] = set()
 
     async def ask(
         self,
@@ -103,28 +134,21 @@ class BackChannel:
             # The revision of the client cannot express the question.
             raise NotSupported(f"The client cannot be asked this: {error}") from None
 
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        # Nothing is replayed here, so the step just runs. Its value goes through JSON, as after a replay.
-        check_step(name, self._names)
-        return msgspec.json.decode(step_result(name, await run()))
 
-
-class Replay:
+class Replay(MayBecomeTask):
     """Asks by ending the request. `task` runs the handler, and is cancelled when its questions are collected."""
 
-    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "run", "task", "unwinding")
+    __slots__ = ("_idle", "_loop", "_parked", "_running", "rounds", "task", "unwinding")
 
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
+        super().__init__()
         self.rounds: Rounds = rounds
-        self.run: DetachingRun | None = None
-        """The run of a call that is becoming a task, or is one. Then its questions are those of the task."""
         self.task: asyncio.Task[Any] | None = task
         # While answers are missing, the handler must not go on: its first question ends it.
         self.unwinding: bool = rounds.unfinished is not None
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
         self._idle = -1
-        self._names: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
 
     async def ask(
@@ -140,7 +164,7 @@ class Replay:
             raise asyncio.CancelledError
         if self.rounds.unfinished is not None:
             raise Unwind
-        if (asking := await _asking_of_task(self.run)) is not None:
+        if (asking := await self._asking_of_task()) is not None:
             return await asking.ask(kind, params, key, threaded, timeout)
         answer = self.rounds.ask(kind, params, key, timeout)
         if answer is not None:
@@ -182,8 +206,7 @@ class Replay:
         if self.task is not None:
             self.task.cancel()
 
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        check_step(name, self._names)
+    async def _make_step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> bytes:
         done = self.rounds.steps.get(name)
         if done is None and self.rounds.unfinished is not None:
             raise asyncio.CancelledError
@@ -198,7 +221,7 @@ class Replay:
                 if not self.unwinding:
                     task.cancel()
                 raise
-        return msgspec.json.decode(done)
+        return done
 
     async def _performed(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Raw:
         done = self.rounds.steps[name] = Raw(step_result(name, await run()))
@@ -227,14 +250,10 @@ class Replay:
         self.rounds.pending.clear()
 
 
-class NoReplay:
+class NoReplay(MayBecomeTask):
     """The way to ask for handlers with `replay=False`: every question is refused."""
 
-    __slots__ = ("_names", "run")
-
-    def __init__(self) -> None:
-        self.run: DetachingRun | None = None
-        self._names: set[str] = set()
+    __slots__ = ()
 
     async def ask(
         self,
@@ -244,22 +263,13 @@ class NoReplay:
         threaded: bool = False,
         timeout: float | None = None,
     ) -> Raw:
-        if (asking := await _asking_of_task(self.run)) is not None:
+        if (asking := await self._asking_of_task()) is not None:
             return await asking.ask(kind, params, key, threaded, timeout)
         raise ToolError(
             "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
             "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "
             "or ask clients of earlier revisions only."
         )
-
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        check_step(name, self._names)
-        return msgspec.json.decode(step_result(name, await run()))
-
-
-async def _asking_of_task(run: DetachingRun | None) -> Asking | None:
-    """Return the way in which a task asks; None where the call is no task."""
-    return run.asking if run is not None and await run.became_task() else None
 
 
 def sendable(params: t.Wire) -> t.Wire:
@@ -269,12 +279,6 @@ def sendable(params: t.Wire) -> t.Wire:
     except UnicodeEncodeError:
         return t.decode(type(params), t.encode(params))
     return params
-
-
-def check_step(name: str, names: set[str]) -> None:
-    if name in names:
-        raise ValueError(f"Two steps of the same call are named {name!r}")
-    names.add(name)
 
 
 def step_result(name: str, value: Any) -> bytes:

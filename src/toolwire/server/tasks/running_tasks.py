@@ -26,7 +26,7 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
-from toolwire.server.input_requests import NoReplay, Replay
+from toolwire.server.input_requests import MayBecomeTask, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.owners import counted_caller
@@ -309,7 +309,7 @@ class Run(Followed):
         if self._opening is None or self._opening.done():
             # Its questions wait from now on until it is known whether it is a task.
             asking = self.call.asking
-            if isinstance(asking, Replay | NoReplay):
+            if isinstance(asking, MayBecomeTask):
                 asking.run = self
             # A task of its own: a waiter that gives up does not cancel it.
             self._opening = self.loop.create_task(self._open())

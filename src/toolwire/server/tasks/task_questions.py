@@ -14,7 +14,7 @@ from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.protocol.rounds import Keys, Kind, Rounds, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
-from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
+from toolwire.server.input_requests import SETTLE_TURNS, Asking, Refused, step_result
 from toolwire.server.tasks.task_records import NoRoom, TasksUnreachable
 from toolwire.stores import LeaseLost
 from toolwire.util.backoff import Backoff
@@ -43,13 +43,15 @@ class AskingRun(Protocol):
     def stop(self) -> None: ...
 
 
-class TaskAsking:
+class TaskAsking(Asking):
     """Asks by the record of the task, and waits until an answer is in it. Asking makes a call a task."""
 
+    __slots__ = ("_asked", "_is_ahead", "_keys", "_new", "_run", "_stepping", "_waiting", "_writing", "steps")
+
     def __init__(self, run: AskingRun) -> None:
+        super().__init__()
         self._run = run
         self._keys = Keys()
-        self._names: set[str] = set()
         self.steps: dict[str, Raw] = {}
         """The results of the steps that were made in rounds of the request."""
         self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
@@ -169,8 +171,7 @@ class TaskAsking:
         if waiting is not None and not waiting[1].done():
             waiting[1].set_exception(error)
 
-    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        check_step(name, self._names)
+    async def _make_step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> bytes:
         done = self.steps.get(name)
         if done is None:
             self._stepping += 1
@@ -178,4 +179,4 @@ class TaskAsking:
                 done = self.steps[name] = Raw(step_result(name, await run()))
             finally:
                 self._stepping -= 1
-        return msgspec.json.decode(done)
+        return done
