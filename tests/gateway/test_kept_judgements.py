@@ -612,7 +612,7 @@ async def test_state_of_an_earlier_version_is_judged_by_all_masks_that_exist(mas
         asked = await client.result("tools/call", {"name": "leak", "arguments": {"asks": True}})
         context = b"gateway/b"
         state = msgspec.json.decode(gateway.kernel.sealer.open(asked["requestState"], context)[1:])
-        asked["requestState"] = gateway.kernel.sealer.seal(b"=" + msgspec.json.encode(state[:-1]), context)
+        asked["requestState"] = gateway.kernel.sealer.seal(b"=" + msgspec.json.encode(state[:6]), context)
         await _change(gateway, target, back, "opened")
         by_caller = Policy(by_principal=lambda who: None)
         gateway.add("o", Server("other"), policy=by_caller if masks == "by caller" else MASKS)

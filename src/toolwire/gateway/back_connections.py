@@ -577,6 +577,13 @@ class BackConnections:
         if lane is not None:
             lane.is_shared = True
 
+    def can_continue_at(self, successor: BackConnections) -> bool:
+        """Return whether other connections to the same address lead to the same server in the same revision.
+
+        A command and a server of this process are another process, and another object.
+        """
+        return self.target.transport == "http" and self._revision == successor._revision
+
     def leave_sessions(self) -> None:
         """Leave all sessions to the connections that come after these."""
         for lane in self._lanes.values():

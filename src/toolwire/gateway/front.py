@@ -79,16 +79,12 @@ class Front(Struct, frozen=True):
         return {name: each for name, each in self.entries.items() if isinstance(each, Upstream)}
 
 
-class _Leaving:
+class _Leaving(NamedTuple):
     """An upstream that was taken away, and has calls, questions or tasks left."""
 
-    def __init__(
-        self, upstream: Upstream, offered: Mapping[str, Mapping[str, Found[Any]]], successor: Upstream | None
-    ) -> None:
-        """`offered` are its tools and prompts as clients knew them, by kind and name."""
-        self.upstream = upstream
-        self.offered = offered
-        self.successor = successor
+    upstream: Upstream
+    offered: Mapping[str, Mapping[str, Found[Any]]]
+    """Its tools and prompts as clients knew them, by kind and name."""
 
 
 class Fronts:
@@ -182,8 +178,14 @@ class Fronts:
             except BaseException:
                 self.front = self.front.without(entry.name)
                 raise
-        elif entry.lifecycle.is_held_back:
+            return
+        for leaving in self._leaving_of(entry.name):
+            entry.relay.add_earlier(leaving.upstream.relay)
+        if entry.lifecycle.is_held_back:
             entry.offer()
+
+    def _leaving_of(self, name: str) -> list[_Leaving]:
+        return [each for each in self._leaving if each.upstream.name == name]
 
     def _take_away(self, entry: Entry, successor: Entry | None = None) -> None:
         if isinstance(entry, IncludedApi):
@@ -201,11 +203,12 @@ class Fronts:
             self._gateway.unmount(upstream)
             self._note_gone(upstream.name)
             return
-        if successor is not None:
-            successor.relay.add_earlier(upstream.relay)
-            if successor.relay.key == upstream.relay.key:
-                upstream.back_connections.leave_sessions()
-        leaving = _Leaving(upstream, offered, successor)
+        upstream.relay.asked.leave(self._gateway.kernel, None if successor is None else successor.relay.asked)
+        if successor is not None and successor.relay.key == upstream.relay.key:
+            upstream.back_connections.leave_sessions()
+        for earlier in self._leaving_of(upstream.name):
+            upstream.relay.add_earlier(earlier.upstream.relay)
+        leaving = _Leaving(upstream, offered)
         self._leaving.append(leaving)
         self._gateway.catalog.find_unlisted = self._find_component_of_leaving
         upstream.lifecycle.leaving = loop.create_task(upstream.used())
@@ -216,22 +219,26 @@ class Fronts:
 
     def _end_leaving(self, leaving: _Leaving) -> None:
         self._leaving.remove(leaving)
-        upstream, successor = leaving.upstream, leaving.successor
-        if successor is not None:
-            successor.relay.drop_earlier(upstream.relay)
+        upstream = leaving.upstream
+        later = [each.upstream for each in self._leaving_of(upstream.name)]
+        if (offered := self.front.upstreams.get(upstream.name)) is not None:
+            later.append(offered)
+        for each in later:
+            each.relay.drop_earlier(upstream.relay)
         catalog = self._gateway.catalog
         # The gateway of a client has put its own in the place.
         if not self._leaving and catalog.find_unlisted == self._find_component_of_leaving:
             catalog.find_unlisted = None
-        if not any(each.upstream.name == upstream.name for each in self._leaving):
+        if not self._leaving_of(upstream.name):
             self._note_gone(upstream.name)
         self._gateway.unmount(upstream)
 
     def _find_component_of_leaving(self, kind: str, name: str) -> Found[Any] | None:
         """Find a tool or prompt of an upstream that was taken away, for a request that answers its questions."""
         call = CURRENT.get()
-        for leaving in self._leaving:
-            found = leaving.offered[kind].get(name)
+        # The one that was taken away last knows those before it.
+        for leaving in reversed(self._leaving):
+            found: Found[Any] | None = leaving.offered[kind].get(name)
             if found is not None and leaving.upstream.relay.owns_state(call):
                 return found
         return None

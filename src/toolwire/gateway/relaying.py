@@ -29,6 +29,7 @@ from toolwire.client.reconnect import READING, Connector
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
+from toolwire.gateway.asked_questions import AskedQuestions, name_question
 from toolwire.gateway.back_connections import BackConnections, Conversation, conversation_of
 from toolwire.gateway.back_health import CredentialMissing, Send, Source, source_of
 from toolwire.gateway.back_messages import (
@@ -144,6 +145,10 @@ class _State(Struct, array_like=True):
     round: int = 0
     judged: str = ""
     """The mark of what was decided when the call was accepted; empty in states of earlier versions."""
+    asker: str = ""
+    """The signed address of the server that asked; empty in states of earlier versions."""
+    asked: str = ""
+    """The name of the question among those of a modern server that are open."""
 
     def __repr__(self) -> str:
         return repr_without(self, "state")
@@ -220,6 +225,7 @@ class Relay:
         self.name_key: str = fingerprint(name)
         """What stands for its name there, whatever its address is."""
         self.held: HeldCalls = HeldCalls(name, timeout)
+        self.asked: AskedQuestions = AskedQuestions(connections)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
         self._earlier: list[Relay] = []
@@ -331,7 +337,10 @@ class Relay:
                 ask = partial(step, call, connection, method, sent, headers, clock, raw)
                 if is_single or not self.owns_state(call):
                     return await ask()
-                state = _decode_state(await call.host.open_state(call.params.request_state, self._context))
+                state = await self._open_state(call)
+                if state.held is not None:
+                    # Another process may hold it, of the server before one that is modern.
+                    ask = partial(self._hold, call, connection, method, sent, clock)
                 return await answer_within_judgement(call, state.judged, ask)
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
@@ -528,11 +537,11 @@ class Relay:
 
         `raw` is its first result.
         """
-        members = sent.members
+        members, answered = sent.members, ""
         # Otherwise the questions of the server are asked here, or belong to those that were asked here.
         passes = call.request.modern and call.asking is None and call.outer is None
         if raw is None and passes and call.request.row.rounds:
-            members = await self._taken_up(call, members)
+            members, answered = await self._taken_up(call, members)
         round = 0
         while True:
             if raw is None:
@@ -544,14 +553,17 @@ class Relay:
             result = members_of(raw)
             kind = result.get("resultType", COMPLETE)
             if kind == COMPLETE or (kind == _TASK and sent.task is not None):
+                self.asked.remove(answered)
                 return Answer(raw, result, connection)
             if kind != _INPUT_REQUIRED:
                 # An escape would hide a type that is known here.
                 if kind == _TASK or b"\\" in bytes(kind) or not _knows_more(call):
                     raise InvalidResponse(f"The result type {_text_of(kind)!r} cannot be handed on")
+                self.asked.remove(answered)
                 return Answer(raw, result, connection)
             if passes:
                 wrapped = await self._wrapped(call, with_allowed_questions(call, result))
+                self.asked.remove(answered)
                 return Answer(wrapped, _members(wrapped), connection)
             if self._uris.active:
                 raw = self._uris.in_result(raw)
@@ -763,17 +775,18 @@ class Relay:
             return Answer(cast("Raw", outcome.result), None, connection)
         digest = request_digest(call.method, params)
         mark = await keep_judgement(call)
-        state = _State(self.name, digest, principal, None, identifier, outcome.round, mark)
+        state = _State(self.name, digest, principal, None, identifier, outcome.round, mark, self.asked.sign(call))
         outcome.questions.request_state = await call.host.seal_state(call, _encode(state), self._context)
         return Answer(Raw(b"{}"), None, connection, outcome.questions)
 
     async def _opened(self, call: Call, params: t.RoundRequestParams, principal: str) -> AnsweredRound:
         """Return the answers of a client, and the call that its state says they are for."""
-        state = _decode_state(await call.host.open_state(cast("str", params.request_state), self._context))
-        if state.held is None or state.principal != principal:
+        state = await self._open_state(call)
+        if state.principal != principal or state.request != request_digest(call.method, params):
             raise invalid_state()
-        if state.request != request_digest(call.method, params):
-            raise invalid_state()
+        is_asker = self.asked.has_asked(call, state.asker)
+        if state.held is None:
+            raise invalid_state() if is_asker else self._asker_gone()
         return AnsweredRound(
             state.held,
             state.round,
@@ -783,18 +796,23 @@ class Relay:
             call.progress_token is not None,
             call.request.log_level is not UNSET,
             call.request.capabilities,
-            await self._take_up_for(call),
+            # The process that holds the call knows the server that asked. Without it, the call cannot go on here.
+            await self._take_up_for(call) if is_asker else None,
         )
 
     async def _take_up_for(self, call: Call) -> TakeUp:
         """Return what opens a connection on which a call of another process goes on, for the same client."""
         return self.connections.take_up
 
+    # --- servers that were replaced ---
+
     def add_earlier(self, earlier: Relay) -> None:
-        """Send the answers to questions of calls that an earlier way to the server holds that way."""
+        """Send the answers to questions of an earlier server to that server."""
+        if earlier in self._earlier:
+            return
         self._earlier.append(earlier)
         # Not a question that every call asks: few ways have an earlier one, and none has it for long.
-        self.send = self._send_to_holder  # type: ignore[method-assign]
+        self.send = self._send_to_asker  # type: ignore[method-assign]
 
     def drop_earlier(self, earlier: Relay) -> None:
         """Take note that an earlier way holds nothing any more."""
@@ -803,12 +821,24 @@ class Relay:
             if not self._earlier:
                 del self.send
 
-    async def _send_to_holder(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
-        relay = self
-        if self.owns_state(call):
-            state = _decode_state(await call.host.open_state(call.params.request_state, self._context))
-            relay = next((each for each in self._earlier if state.held in each.held), self)
+    async def _send_to_asker(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
+        relay = self._find_asker(call, await self._open_state(call)) if self.owns_state(call) else self
         return await type(relay).send(relay, call, method, sent, headers)
+
+    def _find_asker(self, call: Call, state: _State) -> Relay:
+        for each in self._earlier:
+            if state.held in each.held or state.asked in each.asked:
+                return each
+        if self.asked.has_asked(call, state.asker):
+            return self
+        return next((each for each in self._earlier if each.asked.has_asked(call, state.asker)), self)
+
+    def _asker_gone(self) -> ToolError:
+        log.info("%s: answers came for a server that was replaced, and were not sent", self.name)
+        return ToolError(
+            f"The server that asked is gone: there is another {self.name!r} behind this one now. The answers were not "
+            "sent. Call again, without requestState; what ran before the question may have been carried out"
+        )
 
     # --- the state of a modern server, which a modern client keeps ---
 
@@ -823,34 +853,50 @@ class Relay:
             return False
         return True
 
-    async def _taken_up(self, call: Call, members: dict[str, Any]) -> dict[str, Any]:
-        """Return the params with the state and the answers of a client, as the server wrote and expects them."""
+    async def _open_state(self, call: Call) -> _State:
+        return _decode_state(await call.host.open_state(call.params.request_state, self._context))
+
+    async def _taken_up(self, call: Call, members: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """Return the params with the state and the answers of a client, as the server wrote and expects them.
+
+        The name of the question comes with them; empty where there is none.
+        """
         params: t.RoundRequestParams = call.params
         if params.request_state is UNSET and params.input_responses is UNSET:
-            return members
-        members = dict(members)
+            return members, ""
+        members, answered = dict(members), ""
         if params.request_state is not UNSET:
-            state = _decode_state(await call.host.open_state(params.request_state, self._context))
+            state = await self._open_state(call)
             digest = request_digest(call.method, params)
-            if state.principal != principal_key(call.principal) or state.request != digest or state.held is not None:
+            if state.principal != principal_key(call.principal) or state.request != digest:
                 raise invalid_state()
+            if not self.asked.has_asked(call, state.asker):
+                raise self._asker_gone()
+            answered = state.asked
             if state.state is not None:
                 members["requestState"] = state.state
         if params.input_responses is not UNSET:
             members["inputResponses"] = params.input_responses
-        return members
+        return members, answered
 
     async def _wrapped(self, call: Call, result: Mapping[str, Raw]) -> Raw:
         state = result.get("requestState")
         text = None if state is None else msgspec.json.decode(state, type=str)
         mark = await keep_judgement(call)
         own = _State(
-            self.name, request_digest(call.method, call.params), principal_key(call.principal), text, judged=mark
+            self.name,
+            request_digest(call.method, call.params),
+            principal_key(call.principal),
+            text,
+            judged=mark,
+            asker=self.asked.sign(call),
+            asked=name_question(),
         )
         payload = _encode(own)
         if len(payload) > MAX_STATE:
             raise InvalidResponse("The requestState is too long to be handed on")
         sealed = await call.host.seal_state(call, payload, self._context)
+        self.asked.add(own.asked, call.settings.limits.state)
         return Raw(_encode({**result, "requestState": sealed}))
 
     @property

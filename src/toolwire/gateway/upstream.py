@@ -201,9 +201,10 @@ class Upstream(Server):
 
     async def used(self) -> None:
         """Wait until no call is in flight, none waits for an answer, and no task that began here is left."""
+        relay = self.relay
         while True:
             await self.back_connections.idle()
-            if not self.relay.held.count and not self.components.tool_tasks.is_used:
+            if not relay.held.count and not relay.asked and not self.components.tool_tasks.is_used:
                 return
             await asyncio.sleep(USED_SECONDS)
 
