@@ -223,3 +223,15 @@ async def test_tools_for_views_of_an_upstream_are_not_called_by_its_own_names(tm
             refused = await call(client, name)
             assert refused.is_error and "There is no tool" in refused.text
         assert await found(client, "wipe") == []
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("back", ERAS)
+@pytest.mark.parametrize("over", OVER)
+async def test_gateway_before_a_gateway_gets_the_whole_list(front: str, back: str, over: str) -> None:
+    inner = Gateway("inner", search=True).add("m", everything())
+    async with gateway_before(inner, over, back) as gateway, testing.connect(gateway, revision=front) as (client, _):
+        listed = await names(client)
+        assert "b_m_add" in listed and not {"b_call_tool", "b_search_tools"} & {*listed}
+        assert (await client.call_tool("b_m_add", {"a": 1, "b": 2})).text == "3"
+        assert await names(client) == listed

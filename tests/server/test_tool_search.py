@@ -531,3 +531,23 @@ def _named(name: str, text: str) -> Any:
 
     function.__name__, function.__doc__ = name, text
     return function
+
+
+async def test_cancelling_a_call_cancels_the_inner_tool() -> None:
+    server, begun, ended = Server("shop", search=True), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with testing.connect(server) as (client, _):
+        waiting = asyncio.ensure_future(client.call_tool("call_tool", {"name": "wait"}))
+        await begun.wait()
+        waiting.cancel()
+        await ended.wait()
+        assert await found(client, "wait") == ["wait"]

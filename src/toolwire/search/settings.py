@@ -20,6 +20,9 @@ DEFERRING_CLIENTS: Final = ("claude-code", "codex-mcp-client", "cursor-vscode", 
 
 #: The name of the commands that look at the whole list of a server: `toolwire lint` and `toolwire list --search`.
 OWN_CLIENT: Final = "toolwire-cli"
+#: Clients of Toolwire's own that get the whole list, whatever the settings say. The rules of a gateway before a server
+#: are for the tools themselves, and it has a search of its own where its operator wants one.
+WHOLE_LIST_CLIENTS: Final = (OWN_CLIENT, "toolwire-gateway")
 
 
 class SearchSettings(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from toolwire.schemas import compile
 from toolwire.schemas.wording import nearest
 from toolwire.search import IndexedTool, SearchSettings, ToolHit, ToolIndex
 from toolwire.search.list_cost import ListCost
-from toolwire.search.settings import OWN_CLIENT
+from toolwire.search.settings import WHOLE_LIST_CLIENTS
 from toolwire.search.tool_index import ALWAYS_LOAD, ToolIndexes
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call, LoopParts
@@ -147,7 +147,7 @@ class ToolSearch:
         """Return the view of a caller whose list is short; None for a caller who gets the whole list."""
         settings: SearchSettings = call.settings.search
         client = call.request.client
-        whole = (OWN_CLIENT, *settings.deferring_clients)
+        whole = (*WHOLE_LIST_CLIENTS, *settings.deferring_clients)
         if not isinstance(client, UnsetType) and client.name.casefold() in map(str.casefold, whole):
             return None
         shelf = self.shelf_for(call)
