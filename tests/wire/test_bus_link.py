@@ -136,3 +136,20 @@ async def test_messages_that_wait_for_a_slow_bus_are_bounded_in_bytes(caplog: py
     assert sum(map(len, heard)) <= MAX_WAITING_BYTES
     assert "the bus is too slow: a message to the other processes was dropped" in caplog.messages
     link.close()
+
+
+async def test_message_without_kind_is_its_content() -> None:
+    bus = MemoryBus()
+    link, heard, said = BusLink(bus, "t"), Recorder(), Recorder()
+    link.on("", heard)
+    link.on("say", said)
+    leave = link.hear("p")
+    link.open()
+    await BusLink(bus, "t").send("p", "", b'{"key": 1}')
+    await BusLink(bus, "t").publish("", b"")
+    await BusLink(bus, "t").publish("say", b"")
+    await heard.until(2)
+    await said.until(1)
+    assert (list(heard), list(said)) == ([b'{"key": 1}', b""], [b""])
+    leave()
+    link.close()

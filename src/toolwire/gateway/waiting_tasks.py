@@ -28,9 +28,12 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.rounds import LIFETIME, Keys, checked_answer, digest
 from toolwire.protocol.tasks import MAX_QUESTIONS, too_many_questions
 from toolwire.stores import Stores
+from toolwire.wire.bus_link import BusLink
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
+#: The process that waits for a task gets answers under this name, on a link of the task.
+_ANSWERS: Final = "answers"
 #: How many seconds a question of a task may need to arrive.
 QUESTION_SECONDS: Final = 0.1
 #: How many seconds the store keeps questions whose process does not renew them, and after how many it does.
@@ -116,8 +119,9 @@ class WaitingTask:
 
     async def _keep(self) -> None:
         """Show the open questions to the other processes, for as long as there are any."""
-        kv, bus = self._stores.kv, self._stores.bus
-        unsubscribe = bus.subscribe(_topic(self.key), self._heard)
+        kv, link = self._stores.kv, BusLink(self._stores.bus, self.key)
+        link.on("", self._heard)
+        unsubscribe = link.hear(_ANSWERS)
         try:
             while self._open:
                 self._changed.clear()
@@ -225,10 +229,6 @@ async def answer_elsewhere(
     if not given:
         return
     try:
-        await stores.bus.publish(_topic(key), _encode(given))
+        await BusLink(stores.bus, key).send(_ANSWERS, "", _encode(given))
     except ToolwireError as error:
         raise not_now(error) from None
-
-
-def _topic(key: str) -> str:
-    return f"{key}:answers"

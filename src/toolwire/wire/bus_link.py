@@ -1,4 +1,4 @@
-"""The messages between the processes of a server: one topic that all of them listen to, and one for each process.
+"""The messages between processes: one topic that all of them listen to, and one for each process.
 
 All processes hear the messages of the common topic in one order. The order matters. Claims for a stream are messages on
 the same topic as the notifications for it, so all processes agree on the owner of the stream at every notification,
@@ -31,7 +31,10 @@ _LOST: Final = "lost"
 
 
 class BusLink:
-    """The topics, as one process uses them. A message has a kind and a content of bytes."""
+    """The topics, as one process uses them. A message has a kind and a content of bytes.
+
+    The kind is a word of ASCII letters. It may be empty, for content that begins with no letter.
+    """
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._bus = bus
@@ -173,7 +176,7 @@ class BusLink:
         self._start_pump()
 
     def _heard(self, message: bytes) -> None:
-        kind, _, data = message.partition(b" ")
+        kind, _, data = message.partition(b" ") if message[:1].isalpha() else (b"", b"", message)
         if kind == _LOST.encode():
             self._lost()
         for handler in tuple(self._handlers.get(kind.decode("ascii", "replace"), ())):
@@ -188,4 +191,4 @@ class BusLink:
 
 
 def _message(kind: str, data: bytes) -> bytes:
-    return kind.encode() + b" " + data
+    return kind.encode() + b" " + data if kind else data

@@ -138,3 +138,20 @@ def test_bells_of_a_loop_that_has_ended_are_discarded() -> None:
     assert before.said == after.said == ["may take"]
     after.bells.discard()
     assert stores.bus._count == 0  # type: ignore[attr-defined]
+
+
+async def test_processes_of_the_version_before_hear_each_bell() -> None:
+    stores = Stores.memory()
+    here, there = Heard(stores), Heard(stores)
+    heard: list[tuple[str, bytes]] = []
+    for topic in ("toolwire:task-process2:old", "toolwire:tasks-ready2:s"):
+        stores.bus.subscribe(topic, lambda data, topic=topic: heard.append((topic, data)))
+    here.bells.listen("p0")
+    await there.bells.ring(KEY, "old")
+    await there.bells.ring_ready("s")
+    await stores.bus.publish("toolwire:task-process2:p0", f'{{"key":"{KEY}"}}'.encode())
+    await stores.bus.publish("toolwire:tasks-ready2:s", b"")
+    await delivered()
+    ring = f'{{"key":"{KEY}"}}'.encode()
+    assert sorted(heard) == [("toolwire:task-process2:old", ring), *[("toolwire:tasks-ready2:s", b"")] * 2]
+    assert here.said.count("may take") == 2 and here.said.count(("changed", KEY)) == 1

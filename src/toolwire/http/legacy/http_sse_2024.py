@@ -29,8 +29,9 @@ from toolwire.protocol.http import accepts
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
-from toolwire.stores import Bus, Stores
+from toolwire.stores import Stores
 from toolwire.util.out_queue import FULL, OutQueue
+from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.outlet import Outlet
@@ -239,7 +240,8 @@ class SseTransport:
         self._shares = Shares(limits.sessions, limits.share, "streams open", seconds=5)
         self._clock = clock
         self._random = random
-        self._bus: Bus = host.stores.bus
+        self._link = BusLink(host.stores.bus, f"toolwire:{host.name}:sse")
+        self._link.on("", self._heard)
         self._tokens = SessionTokens(host.sealer, f"sse/{host.name}")
         self._process = random(HOME_BYTES)
         self._channels: dict[str, SseServerChannel] = {}
@@ -247,7 +249,7 @@ class SseTransport:
         self._emptied = asyncio.Event()
 
     async def open(self) -> None:
-        self._leave = self._bus.subscribe(self._topic(self._process), self._heard)
+        self._leave = self._link.hear(encode_base64url(self._process))
 
     def drain(self) -> None:
         """Take no more messages, and end every stream as soon as its calls are answered."""
@@ -319,7 +321,8 @@ class SseTransport:
         if token is None:
             raise _no_stream()
         if token.home != self._process:
-            await self._bus.publish(self._topic(token.home), msgspec.msgpack.encode(_Posted(token.id, body)))
+            posted = msgspec.msgpack.encode(_Posted(token.id, body))
+            await self._link.send(encode_base64url(token.home), "", posted)
         else:
             channel = self._channels.get(token.id)
             if channel is None:
@@ -347,9 +350,6 @@ class SseTransport:
 
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))
-
-    def _topic(self, process: bytes) -> str:
-        return f"toolwire:{self._host.name}:sse:{encode_base64url(process)}"
 
 
 async def _watch(receive: Receive, channel: SseServerChannel) -> None:

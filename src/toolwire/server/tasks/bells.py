@@ -25,6 +25,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.protocol.tasks import EVERY_PROCESS
 from toolwire.stores import Stores
+from toolwire.wire.bus_link import BusLink
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -63,6 +64,7 @@ class Ringer:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._link = link_of_processes(stores)
         # The names of this process, which needs no bell of its own: as the one that holds or accepts tasks, and as a
         # watcher. They are empty for a program that runs no tasks.
         self._process = self._watcher = ""
@@ -89,13 +91,13 @@ class Ringer:
 
     async def _publish_to_all(self, server: str, data: bytes) -> None:
         try:
-            await self._stores.bus.publish(_ready_topic(server), data)
+            await _link_of_all(self._stores, server).publish("", data)
         except ToolwireError:
             # Each process looks now and then by itself.
             log.warning("the change of a task could not be announced", exc_info=True)
 
     async def _send(self, process: str, message: Message) -> None:
-        await self._stores.bus.publish(process_topic(process), _encode(message))
+        await self._link.send(process, "", _encode(message))
 
 
 class Bells(Ringer):
@@ -103,8 +105,12 @@ class Bells(Ringer):
 
     def __init__(self, server: str, stores: Stores, hearing: Hearing) -> None:
         super().__init__(stores)
-        self._server = server
         self._hearing = hearing
+        self._common = _link_of_all(stores, server)
+        self._common.on("", self._ready)
+        self._common.on_lost(self._missed)
+        self._link.on("", self._told)
+        self._link.on_lost(self._missed)
         self._own: list[Callable[[], None]] = []
         self._watched: dict[str, Callable[[], None]] = {}
         # The tasks that requests here wait for, with one event for each request.
@@ -123,14 +129,11 @@ class Bells(Ringer):
             return
         is_renamed = self._process != ""
         self._leave_own()
-        bus, missed = self._stores.bus, self._missed
         self._process = process
-        self._own = [
-            bus.subscribe(process_topic(process), self._told, on_lost=missed),
-            bus.subscribe(_ready_topic(self._server), self._ready, on_lost=missed),
-        ]
+        self._own = [self._link.hear(process), self._common.close]
+        self._common.open()
         if is_renamed:
-            missed()  # Bells under the name before are not heard any more.
+            self._missed()  # Bells under the name before are not heard any more.
 
     def leave(self) -> None:
         """End all subscriptions. Each waiting request reads its record once more."""
@@ -173,20 +176,20 @@ class Bells(Ringer):
         """Return the name of this process as a watcher of tasks, and hear the bells for it from now on."""
         if not self._watcher:
             self._watcher = secrets.token_urlsafe(9)
-            self._watch(process_topic(self._watcher))
+            self._watch(self._watcher)
         return self._watcher
 
     def watch_with_everybody(self) -> None:
         """Hear the bells of tasks that very many processes watch."""
-        self._watch(process_topic(EVERY_PROCESS))
+        self._watch(EVERY_PROCESS)
 
     @property
     def watches_with_everybody(self) -> bool:
-        return process_topic(EVERY_PROCESS) in self._watched
+        return EVERY_PROCESS in self._watched
 
-    def _watch(self, topic: str) -> None:
-        if topic not in self._watched:
-            self._watched[topic] = self._stores.bus.subscribe(topic, self._told, on_lost=self._missed)
+    def _watch(self, name: str) -> None:
+        if name not in self._watched:
+            self._watched[name] = self._link.hear(name)
 
     @contextmanager
     def waiting(self, key: str) -> Iterator[asyncio.Event]:
@@ -224,10 +227,10 @@ class Bells(Ringer):
             log.warning("the change of a task could not be announced", exc_info=True)
 
 
-def process_topic(process: str) -> str:
-    """Return the topic of the bells for a process."""
-    return f"toolwire:task-process2:{process}"
+def link_of_processes(stores: Stores) -> BusLink:
+    """Return the link on which each process, each watcher and each worker has a topic of its own."""
+    return BusLink(stores.bus, "toolwire:task-process2")
 
 
-def _ready_topic(server: str) -> str:
-    return f"toolwire:tasks-ready2:{server}"
+def _link_of_all(stores: Stores, server: str) -> BusLink:
+    return BusLink(stores.bus, f"toolwire:tasks-ready2:{server}")

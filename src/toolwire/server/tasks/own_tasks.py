@@ -19,7 +19,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError,
 from toolwire.protocol.json_numbers import check_numbers
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
-from toolwire.server.tasks.bells import process_topic
+from toolwire.server.tasks.bells import link_of_processes
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.task_records import (
     Records,
@@ -164,7 +164,10 @@ class OwnTasks(ABC):
         following: asyncio.Task[None] | None = None
         stop: Callable[[], None] | None = None
         # The bell of the process that holds the task is that of its worker.
-        leave = access.stores.bus.subscribe(process_topic(worker), lambda _: changed.set(), on_lost=changed.set)
+        link = link_of_processes(access.stores)
+        link.on("", lambda _: changed.set())
+        link.on_lost(changed.set)
+        leave = link.hear(worker)
         self._worked_on.add(worker)
         try:
             record = await self._beat(access, key)
