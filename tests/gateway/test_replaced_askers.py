@@ -13,7 +13,8 @@ from tests.gateway.backs import Recorded, until
 from tests.gateway.test_held_calls import Asking, accept, answer, call
 from tests.gateway.test_replicas_of_a_file import config, fleet
 
-from toolwire import Limits, testing
+from toolwire import Context, Limits, Server, testing
+from toolwire.auth import Principal
 from toolwire.client.http_target import HttpTarget
 from toolwire.gateway import Gateway
 from toolwire.gateway.back_urls import SeveralUrls
@@ -22,6 +23,7 @@ from toolwire.gateway.replicas import HolderGone
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
+from toolwire.shape import Shape, ToolShape
 
 ERAS = (MODERN, "2025-11-25")
 
@@ -274,3 +276,72 @@ async def test_servers_of_this_process_are_told_apart_by_the_object() -> None:
         await gateway.replace("b", new.server)
         assert await _finish(client, asked) == "1 True Anna"
         assert new.begun == 0
+
+
+# --- restrictions that are added while a question waits ---
+
+STAFF, OTHER = Principal("ann", scopes=frozenset({"staff"})), Principal("ben")
+#: Settings that hide the tool from all but the staff, each in another place.
+HIDING: dict[str, Shape] = {
+    "server": Shape(visible_to=["staff"]),
+    "server, by a function": Shape(visible_to=lambda who: "staff" in who.scopes),
+    "tool": Shape(tools={"book": ToolShape(visible_to=["staff"])}),
+    "renamed tool": Shape(tools={"book": ToolShape(rename="order", visible_to=["staff"])}),
+    "renamed tool with scopes": Shape(tools={"book": ToolShape(rename="order", scopes=["staff"])}),
+    "server without the tool": Shape(visible_to=["staff"], deny=["book"]),
+    "server with scopes, without the tool": Shape(scopes=["staff"], deny=["book"]),
+    "server without the tool, by a function": Shape(visible_to=lambda who: "staff" in who.scopes, deny=["book"]),
+}
+
+
+@pytest.mark.covers("GW-9.31")
+@cases("hides", HIDING)
+@cases("place", ["same", "another"])
+@cases("back", ERAS)
+async def test_tool_that_was_hidden_does_not_go_on(back: str, place: str, hides: str) -> None:
+    async with places("old", "new") as (old, new):
+        gateway = Gateway("front").add("b", old.target, revision=back)
+        async with (
+            testing.connect(gateway, elicit=answer, principal=OTHER) as (other, _),
+            testing.connect(gateway, elicit=answer, principal=STAFF) as (staff, _),
+        ):
+            asked, of_staff = await call(other, "b_book", {"seats": 1}), await call(staff, "b_book", {"seats": 1})
+            sent = len(old.recorded.sent("tools/call")), len(old.answers)
+            target = old.target if place == "same" else new.target
+            await gateway.replace("b", target, revision=back, shape=HIDING[hides])
+            with pytest.raises(ProtocolError, match="Unknown tool: b_book"):
+                await call(other, "b_book", {"seats": 1}, asked, **accept(asked))
+            assert (len(old.recorded.sent("tools/call")), len(old.answers)) == sent
+            is_kept = back != MODERN or place == "another"
+            if is_kept or hides in ("server", "server, by a function", "tool"):
+                assert await _finish(staff, of_staff) == "1 True Anna"
+            assert not new.asking.begun
+
+
+@cases("back", ERAS)
+async def test_prompt_that_was_hidden_does_not_go_on(back: str) -> None:
+    server, ran = Server("back"), []
+
+    @server.prompt
+    async def brief(ctx: Context) -> str:
+        named = await ctx.elicit("Whose name?", str)
+        ran.append(named.data)
+        return f"Brief {named.data}."
+
+    async def get(client: Any, asked: Any = None) -> Any:
+        params: dict[str, Any] = {"name": "b_brief"}
+        if asked is not None:
+            params |= {"requestState": asked["requestState"], "inputResponses": accept(asked, "Anna")}
+        return await client.request("prompts/get", params, result_types=["complete", "input_required"])
+
+    gateway = Gateway("front").add("b", server, revision=back)
+    async with (
+        testing.connect(gateway, elicit=answer, principal=OTHER) as (other, _),
+        testing.connect(gateway, elicit=answer, principal=STAFF) as (staff, _),
+    ):
+        asked, of_staff = await get(other), await get(staff)
+        await gateway.replace("b", server, revision=back, shape=Shape(visible_to=["staff"]))
+        with pytest.raises(ProtocolError, match="Unknown prompt"):
+            await get(other, asked)
+        assert "Brief Anna." in str(await get(staff, of_staff))
+        assert ran == ["Anna"]

@@ -13,10 +13,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
+from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
 from toolwire.gateway.upstream import Upstream
 from toolwire.gateway.upstream_options import UpstreamRules
-from toolwire.server.call import CURRENT
+from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Catalog, Found, Mount
+from toolwire.server.components import Component
 from toolwire.server.described_api import DescribedApi
 from toolwire.server.server import Server
 from toolwire.server.settings import Settings
@@ -240,5 +242,28 @@ class Fronts:
         for leaving in reversed(self._leaving):
             found: Found[Any] | None = leaving.offered[kind].get(name)
             if found is not None and leaving.upstream.relay.owns_state(call):
-                return found
+                return found if self._is_usable_now(call, leaving.upstream.name, found) else None
         return None
+
+    def _is_usable_now(self, call: Call, name: str, found: Found[Any]) -> bool:
+        """Return whether a caller may still use a component of an upstream that was taken away.
+
+        The restrictions of the upstream that has its name now hold: those of the same component there, whatever its
+        name is; those of the whole upstream if that does not offer the component.
+        """
+        upstream = self.front.upstreams.get(name)
+        if upstream is None:
+            return True
+        mount, component, access = self.find_mount(name), found.component, self._gateway.kernel.access
+        own = _own_name(component)
+        there = (each.component for _, each in mount.merged(component.kind, None, ()))
+        same = [each for each in there if _own_name(each) == own] or [component]
+        caller = call.principal, call.outlet.is_local
+        return any(access.admits(*caller, Found(each, upstream, (mount,))) for each in same)
+
+
+def _own_name(component: Component) -> str:
+    """Return the name that an upstream gives a tool or a prompt."""
+    while component.original is not None:
+        component = component.original
+    return component.remote.name if isinstance(component, RemoteTool | RemotePrompt) else component.key

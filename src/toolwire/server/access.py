@@ -422,6 +422,13 @@ class Access:
         """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= held_scopes(principal, implied) for needed, implied in self.demand(found).scopes)
 
+    def admits(self, principal: Principal | None, is_local: bool, found: Found[Any]) -> bool:
+        """Return whether a caller sees a component and may use it. It may be one that is not in the catalogue."""
+        if is_local and principal is None:
+            return True
+        asked = ((audience, held_scopes(principal, implied)) for audience, implied in self.demand(found).audiences)
+        return all(audience.admits(principal, held) for audience, held in asked) and self.permits(principal, found)
+
     def find_tool(self, principal: Principal | None, is_local: bool, name: str, judgement: Judgement | None) -> Tool:
         """Find the tool of a task as its caller sees it now.
 
