@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from toolwire.agents.catalogue import Entry as Entry
     from toolwire.agents.conversion import Loss as Loss
     from toolwire.agents.hosted_servers import hosted as hosted
     from toolwire.agents.records import CallOutcome as CallOutcome
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "BlockingToolset": "toolwire.agents.toolset",
     "CallOutcome": "toolwire.agents.records",
+    "Entry": "toolwire.agents.catalogue",
     "Loss": "toolwire.agents.conversion",
     "Run": "toolwire.agents.records",
     "ToolHit": "toolwire.search",
