@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,17 @@ SERVER = """
         await asyncio.sleep(0.2)
         note("brief done")
         return "brief"
+
+    @server.tool(task="required")
+    async def work(seconds: float) -> str:
+        note("task begun")
+        try:
+            await asyncio.sleep(seconds)
+            note("task done")
+        except asyncio.CancelledError:
+            note("task cancelled")
+            raise
+        return "done"
 
     if __name__ == "__main__":
         {main}
@@ -207,6 +219,46 @@ def test_every_revision_is_one_message_a_line(folder: Path, revision: str) -> No
     answers = [json.loads(line) for line in out.split(b"\n")[:-1]]
     assert [answer["id"] for answer in answers] == [each["id"] for each in said if "id" in each]
     assert answers[-1]["result"]["content"][0]["text"] == "two\nlines \u2028"
+
+
+def begin_task(server: Process, seconds: float) -> None:
+    able = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    call = {"name": "work", "arguments": {"seconds": seconds}}
+    server.send("tools/call", call, **{"io.modelcontextprotocol/clientCapabilities": able})
+    assert server.read()["result"]["resultType"] == "task"
+    while server.notes()[-1] != "task begun":
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "end"),
+    [
+        ("", 0.3, "task done"),
+        ("drain_stdio=0.05", 60, "task cancelled"),
+        ("drain_tasks=0.05", 60, "task cancelled"),
+        ("drain_stdio=0", 60, "task cancelled"),
+    ],
+)
+def test_a_task_has_the_time_of_calls_at_the_end_of_input(folder: Path, limits: str, seconds: float, end: str) -> None:
+    with running(Process(folder, with_limits(limits))) as server:
+        begin_task(server, seconds)
+        status, _, err = server.end()
+        assert (status, err) == (0, "")
+        assert server.notes() == ["enter", "task begun", end, "exit"]
+
+
+@posix
+@pytest.mark.parametrize("input_ends", [False, True])
+def test_one_signal_leaves_tasks_no_time(folder: Path, input_ends: bool) -> None:
+    with running(Process(folder, with_limits("drain_stdio=600, drain_tasks=600"))) as server:
+        begin_task(server, 60)
+        if input_ends:
+            assert server.process.stdin is not None
+            server.process.stdin.close()
+            server.process.stdin = None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.notes() == ["enter", "task begun", "task cancelled", "exit"]
 
 
 @posix

@@ -126,7 +126,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""
     drain_stdio: float = 1.5
-    """The same when standard input ends: clients kill a server that has not left two to four seconds later."""
+    """The same when standard input ends, for tasks, too: clients kill a server that has not left two to four seconds
+    later."""
     drain_tasks: float = 5.0
     """Seconds that running tasks get to finish when the server ends, from the same moment on as calls. A task that
     waits for an answer is put back at once, so that another process asks."""

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -137,10 +138,10 @@ class Work:
         """Enter the lifespans of servers that were mounted meanwhile, and leave those of servers removed."""
         call_on(self.loop, self._changed.set)
 
-    def drain(self) -> None:
-        """Take no more tasks, because the end is near."""
+    def drain(self, seconds: float = inf) -> None:
+        """Take no more tasks, because the end is near. Those that run have so many seconds at most."""
         if self._tasks is not None:
-            self._tasks.drain()
+            self._tasks.drain(seconds)
 
     def discard(self, *, is_forked: bool) -> None:
         """End what outlives the loop, which has ended. `is_forked`: the loop is that of the parent process."""

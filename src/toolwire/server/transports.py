@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -224,22 +225,33 @@ class Serving:
 
         claimed = stdio.claim()
         channel = stdio.StdioChannel(claimed.input, claimed.output, limit=self.limits.line)
-        await self._serve_until_stopped(channel, stdio, self.limits.drain_stdio)
+        await self._serve_until_stopped(channel, stdio, self.limits.drain_stdio, self.limits.drain_stdio)
 
-    async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
-        """Serve until the input ends or a signal comes. At the end of input, calls get `drain` seconds to finish."""
+    async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float, drain_tasks: float = inf) -> None:
+        """Serve until the input ends or a signal comes.
+
+        At the end of input, calls get `drain` seconds to finish, and tasks at most `drain_tasks`. A signal leaves none.
+        """
         runtime = self._runtime()
+
+        def hurry() -> None:
+            session.hurry()
+            runtime.work.drain(0.0)
+
         # A signal that comes while started processes are ended would leave them behind, if nobody watched for it.
         with ExitStack() as watching:
             async with runtime.held():
                 await channel.connect()
                 session = runtime.open_local_session(channel)
                 self._stop = lambda: _discard(runtime.loop.call_soon_threadsafe(session.end))
-                unwatch = stdio.parent_watch(session.hurry)
+                unwatch = stdio.parent_watch(hurry)
                 try:
-                    watching.enter_context(stdio.signals(session.hurry))
+                    watching.enter_context(stdio.signals(hurry))
                     await session.run()
+                    until = runtime.loop.time() + min(drain_tasks, self.limits.drain_tasks)
                     await session.close(drain)
+                    # Only now: calls that came before the end of input begin as always.
+                    runtime.work.drain(max(until - runtime.loop.time(), 0.0))
                 finally:
                     unwatch()
                     self._stop = None

@@ -255,3 +255,22 @@ async def test_task_that_begins_to_wait_while_its_process_stops_is_put_back(cloc
         await pass_time(clock, 21)
         await answer(client, task, name="Ada")
         assert text_in(await outcome(client, task)) == "Ada"
+
+
+async def test_drain_can_be_shortened(clock: Clock) -> None:
+    shared = shared_stores(clock)
+    leaving, other = Replica(shared, limits={"drain_tasks": 600.0}), Replica(shared)
+    async with other.serving() as join, join(principal=ADA) as client:
+        app = leaving.server.http_app()
+        async with connect_http(app, MODERN, ABLE, principal=ADA) as there:
+            task = await begin(there, "once", {"number": 1})
+            await leaving.started.wait()
+            tasks = leaving.tasks
+        ending = await stopping(app)
+        await pass_time(clock, 20)
+        for seconds in (700.0, 0.0):
+            assert not ending.done()
+            tasks.drain(seconds)
+            await settled()
+        await ending
+        assert (await look(client, task))["statusMessage"] == STOPPED

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -154,6 +155,7 @@ class TaskManager:
         self._beats = 0
         # Until when tasks may run in a process that stops, and until when it counts as one that stops.
         self._drain_until: float | None = None
+        self._shortened: asyncio.Future[None] | None = None
         self._draining_until = 0.0
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -581,12 +583,22 @@ class TaskManager:
         until, loop = self._drain_until, self._loop
         return until is not None and (loop is None or loop.time() < self._draining_until)
 
-    def drain(self) -> None:
-        """Take no more tasks: this process is about to stop. From now on those that run have the time of the drain."""
-        if self._drain_until is None and self._loop is not None:
-            now, limits = self._loop.time(), self.limits
-            self._drain_until = now + limits.drain_tasks
+    def drain(self, seconds: float = inf) -> None:
+        """Take no more tasks: this process is about to stop. From now on those that run have the time of the drain.
+
+        They have `seconds` at most. A later call may shorten the time.
+        """
+        if self._loop is None:
+            return
+        now, limits = self._loop.time(), self.limits
+        until = now + min(limits.drain_tasks, seconds)
+        if self._drain_until is None:
+            self._drain_until = until
             self._draining_until = now + max(limits.drain, limits.drain_tasks) + _DRAINING_SECONDS
+        elif until < self._drain_until:
+            self._drain_until = until
+            if self._shortened is not None and not self._shortened.done():
+                self._shortened.set_result(None)
 
     async def stop(self) -> None:
         """Wait for tasks as long as the drain lasts, hand the rest back, and take no part any more."""
@@ -596,13 +608,15 @@ class TaskManager:
         until = self._drain_until if self.is_draining else None
         self._drain_until = until = loop.time() if until is None else until
         self._draining_until = max(self._draining_until, until + _DRAINING_SECONDS)
+        self._shortened = loop.create_future()
         self._taking.stop()
-        while (left := until - loop.time()) > 0:
+        while (left := self._drain_until - loop.time()) > 0:
             # Tasks that wait for a person need no time of this process.
             await self._hand_back([run for run in self._held_runs() if run.may_run_again])
             if not (working := self._working()):
                 break
-            await asyncio.wait(working, timeout=min(left, _DRAIN_LOOK_SECONDS))
+            ends = (*working, self._shortened)
+            await asyncio.wait(ends, timeout=min(left, _DRAIN_LOOK_SECONDS), return_when=asyncio.FIRST_COMPLETED)
         await self._hand_back(self._held_runs())
         for followed in self.following.all():
             self.over(followed)

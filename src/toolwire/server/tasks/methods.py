@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from math import inf
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -88,8 +89,8 @@ class TaskMethods:
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    def drain(self) -> None:
-        self._tasks.drain()
+    def drain(self, seconds: float = inf) -> None:
+        self._tasks.drain(seconds)
 
     def discard(self, *, is_forked: bool) -> None:
         self._tasks.discard(is_forked=is_forked)
