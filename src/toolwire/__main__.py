@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from toolwire.cli import main
+from toolwire.cli import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

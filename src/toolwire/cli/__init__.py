@@ -8,8 +8,9 @@ arguments, as in `toolwire call FILE TOOL --json KEY=VALUE`. `WORDS` names modul
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -42,12 +43,34 @@ COMMANDS: Final = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 0 done, 1 failed, 2 used wrongly, 3 no server reached."""
+def start() -> int:
+    """Run the command of this process, and return its exit status.
+
+    Nothing that a command loads is garbage, and what is left at its end needs no collection: without these a short
+    command takes a tenth less time.
+    """
+    gc.disable()
+    try:
+        return main(loaded=_collect_again)
+    finally:
+        gc.freeze()
+
+
+def _collect_again() -> None:
+    """Collect garbage from now on, but not what is there already."""
+    gc.freeze()
+    gc.enable()
+
+
+def main(argv: Sequence[str] | None = None, *, loaded: Callable[[], None] | None = None) -> int:
+    """Run a command and return its exit status: 0 done, 1 failed, 2 used wrongly, 3 no server reached.
+
+    `loaded` is called before the command runs.
+    """
     words = sys.argv[1:] if argv is None else argv
     try:
         if words and words[0] in COMMANDS:
-            return _run(words[0], words[1:])
+            return _run(words[0], words[1:], loaded)
         overview = _overview()
         if not words:
             overview.print_help(sys.stderr)
@@ -80,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(command: str, words: Sequence[str]) -> int:
+def _run(command: str, words: Sequence[str], loaded: Callable[[], None] | None) -> int:
     # Imported here because importing `toolwire.cli` has to be cheap.
     from toolwire.cli.parsing import CommandParser
 
@@ -94,6 +117,8 @@ def _run(command: str, words: Sequence[str]) -> int:
     parser = CommandParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     module.add_arguments(parser)
     arguments = parser.parse_words(words, intermixed=getattr(module, "OPTIONS_ANYWHERE", False))
+    if loaded is not None:
+        loaded()
     status: int = module.main(arguments)
     return status
 
