@@ -53,6 +53,7 @@ def test_vendors_take_the_schemas_of_every_signature(target: str) -> None:
     check_definitions(target, convert_tools(tools, target, strict=True).definitions)
 
 
+@pytest.mark.covers("AG-1", "AG-2")
 @given(st.dictionaries(st.sampled_from(KEYWORDS), ANYTHING, max_size=6), st.sampled_from(ALL))
 def test_vendors_take_what_is_made_of_any_schema(schema: dict[str, Any], target: str) -> None:
     before = deepcopy(schema)
@@ -103,6 +104,7 @@ def test_what_says_the_same_is_no_loss(part: Any, target: str, expected: Any) ->
     assert member(part, target, **{"$defs": definitions}) == expected
 
 
+@pytest.mark.covers("AG-2")
 @cases(
     ("part", "target", "keyword", "text"),
     [
@@ -200,6 +202,7 @@ ODD = {
 }
 
 
+@pytest.mark.covers("AG-3")
 @cases("target", ["anthropic", "gemini-legacy"])
 def test_arguments_with_refused_names_are_renamed_and_restored(target: str) -> None:
     (tool,) = convert_tools([Tool("it", ODD)], target).tools
@@ -282,6 +285,7 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.covers("AG-4")
 @given(ARGUMENTS, st.sampled_from(["keep", "null", "text"]))
 def test_arguments_of_strict_mode_come_back_as_they_were(arguments: dict[str, Any], items: str) -> None:
     # Null for a member that may be null stays null: left out, it would be another value.
@@ -339,6 +343,7 @@ def test_strict_is_always_said_to_openai_and_wanted_for_named_tools() -> None:
 # --- names and order ---
 
 
+@pytest.mark.covers("AG-3")
 @cases("target", ALL)
 def test_names_are_legal_unique_and_found_again(target: str) -> None:
     names = ["notes.add", "notes_add", "notes/add", "ä", "x" * 200, "x" * 64, "", "9lives", "a:b", "ß"]
@@ -392,6 +397,7 @@ def test_the_same_tools_in_any_order_give_the_same_bytes(target: str) -> None:
         assert json.dumps(convert_tools(mixed, target).definitions) == first
 
 
+@pytest.mark.covers("AG-5")
 def test_two_processes_give_the_same_bytes() -> None:
     outputs = set()
     for seed in ("1", "2"):

@@ -64,6 +64,7 @@ def _make(said: str) -> Any:
 BUDGET: dict[str, Any] = {"context": 80_000}
 
 
+@pytest.mark.covers("AG-8")
 @pytest.mark.parametrize("target", TARGETS)
 async def test_six_hundred_tools_in_eight_thousand_tokens(target: Any) -> None:
     async with Toolset(big(), pinned=["book_flight"], **BUDGET) as tools:
@@ -157,6 +158,7 @@ async def test_own_search_of_openai_answers_with_definitions() -> None:
         assert await tools.answer({"output": [{**call, "execution": "server"}]}) == []
 
 
+@pytest.mark.covers("AG-9")
 @cases("target", TARGETS)
 async def test_a_tool_that_was_not_loaded_is_called_or_shows_its_schema(target: Any) -> None:
     async with Toolset(big(30), defer=True) as tools:
@@ -170,6 +172,7 @@ async def test_a_tool_that_was_not_loaded_is_called_or_shows_its_schema(target: 
         assert "The input schema" not in again
 
 
+@pytest.mark.covers("AG-8")
 async def test_the_breakpoint_of_the_cache_is_never_on_a_deferred_tool() -> None:
     for options in ({"defer": True}, {"defer": True, "pinned": ["list_invoices"]}, {"defer": False}):
         async with Toolset(big(5), cache_control=True, **options) as tools:
@@ -278,6 +281,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.covers("AG-13")
 @pytest.mark.slow
 async def test_a_process_starts_when_its_tool_is_called(tmp_path: Path) -> None:
     file, pins = tmp_path / "cold.py", tmp_path / "pins.json"
@@ -297,6 +301,7 @@ async def test_a_process_starts_when_its_tool_is_called(tmp_path: Path) -> None:
         assert await tools.definitions("anthropic") == before
 
 
+@pytest.mark.covers("AG-10")
 @pytest.mark.slow
 async def test_a_process_that_has_changed_is_found_out_before_the_call(tmp_path: Path) -> None:
     file, pins = tmp_path / "cold.py", tmp_path / "pins.json"

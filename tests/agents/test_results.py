@@ -65,6 +65,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value, default=lambda data: base64.b64encode(data).decode())
 
 
+@pytest.mark.covers("AG-1", "AG-7")
 @pytest.mark.parametrize("target", TARGETS)
 async def test_every_block_is_shown_or_named(target: str) -> None:
     for (label, block), is_error in product(BLOCKS.items(), (False, True)):
@@ -132,6 +133,7 @@ async def test_media_of_older_gemini_follow_the_responses() -> None:
 # --- text and structured content ---
 
 
+@pytest.mark.covers("AG-7")
 @cases(
     ("content", "structured", "mode", "expected"),
     [

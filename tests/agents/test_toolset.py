@@ -136,6 +136,7 @@ async def approve(call: ToolCall) -> bool | str:
     return "not on Sundays" if call.arguments.get("a") == 13 else True
 
 
+@pytest.mark.covers("AG-1", "AG-6")
 @cases("target", TARGETS)
 async def test_ten_calls_get_ten_answers_in_order(target: Any) -> None:
     async with Toolset(mixed(), approve=approve, timeout=1.0) as tools:
@@ -233,6 +234,7 @@ async def test_messages_of_gemini_keep_signatures_and_their_spelling() -> None:
 # --- lists that change ---
 
 
+@pytest.mark.covers("AG-5")
 async def test_new_tools_stand_at_the_end_and_change_nothing_before() -> None:
     server = shop()
     other = Server("zoo")
@@ -298,6 +300,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.covers("AG-5", "AG-6")
 @pytest.mark.slow
 async def test_a_server_that_dies_answers_with_errors_and_its_tools_stay(tmp_path: Path) -> None:
     file = tmp_path / "dying.py"
@@ -333,6 +336,7 @@ async def test_a_server_that_is_away_at_first_is_missing_and_comes_later() -> No
 # --- targets that are texts ---
 
 
+@pytest.mark.covers("AG-11")
 @cases("servers", [("server.py",), ({"x": "server.py"},), ("mcp.json",), ("file:///server.py",), ("python server.py",)])
 def test_texts_that_are_no_urls_are_refused(servers: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match=r"is not the URL of a server\. A toolset starts no file that a text names"):
@@ -389,6 +393,7 @@ async def test_approval_budget_and_outcomes_see_the_inner_call() -> None:
         ]
 
 
+@pytest.mark.covers("AG-9")
 async def test_a_tool_that_is_not_allowed_is_neither_listed_nor_found_nor_called() -> None:
     called: list[int] = []
     server = shop()
@@ -401,6 +406,7 @@ async def test_a_tool_that_is_not_allowed_is_neither_listed_nor_found_nor_called
         assert "There is no tool" in said
 
 
+@pytest.mark.covers("AG-10")
 async def test_a_tool_that_differs_from_its_pin_is_withheld(tmp_path: Path) -> None:
     changes: list[Any] = []
     file = tmp_path / "pins.json"
@@ -442,6 +448,7 @@ def asking() -> Server:
     return server
 
 
+@pytest.mark.covers("AG-12")
 @cases("revision", ["2025-11-25", "2026-07-28"])
 async def test_questions_go_to_the_application_and_not_to_the_model(revision: str) -> None:
     from toolwire.client import Accept
@@ -469,6 +476,35 @@ async def test_a_task_is_waited_for_with_progress() -> None:
         (handle,) = tools.tasks.values()
         assert handle.id in said
         assert (await handle.wait()).text == "worked"
+
+
+@pytest.mark.covers("AG-12")
+@cases("revision", ["2025-11-25", "2026-07-28"])
+async def test_cancelling_a_call_cancels_its_task_at_the_server(revision: str) -> None:
+    server = Server("slow")
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @server.tool(task="required")
+    async def work() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "never"
+
+    async with Toolset(Client(server, revision=revision)) as tools:
+        answering = asyncio.create_task(tools.answer(response("openai", [("1", "work", {})])))
+        async with patience("the task"):
+            await started.wait()
+        assert tools.cancel("1")
+        answers = await answering
+        check_answers(answers, "openai")
+        ((_, said, is_error),) = results("openai", answers)
+        assert (is_error, "cancelled by the application" in said) == (True, True)
+        async with patience("the end of the task"):
+            await cancelled.wait()
 
 
 # --- the loop, and without async ---
