@@ -230,10 +230,20 @@ async def test_the_state_gives_the_same_list_in_another_process(target: Any) -> 
 
 
 async def test_tools_that_a_hosted_search_found_are_noted() -> None:
+    references = [{"type": "tool_reference", "tool_name": name} for name in ("refund_order", "unknown")]
+    block = {
+        "type": "tool_search_tool_result", "tool_use_id": "1",
+        "content": {"type": "tool_search_tool_search_result", "tool_references": references},
+    }  # fmt: skip
+    inner = {"type": "function", "name": "book_flight"}
+    output = {"type": "tool_search_output", "tools": [{"type": "namespace", "name": "big", "tools": [inner]}]}
     async with Toolset(big(30), defer=True) as tools:
         await tools.definitions("anthropic")
-        tools.note_loaded("refund_order", "unknown")
+        assert await tools.answer({"role": "assistant", "content": [block]}) == []
         assert tools.state()["loaded"] == [["big", "refund_order"]]
+        await tools.answer({"output": [output]})
+        tools.note_loaded("list_invoices")
+        assert tools.state()["loaded"][1:] == [["big", "book_flight"], ["big", "list_invoices"]]
 
 
 async def test_a_ranking_of_the_program_replaces_ours() -> None:

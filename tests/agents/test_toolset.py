@@ -18,6 +18,7 @@ from tests.patience import patience
 
 from toolwire import Client, Context, Server, Tool, ToolError, testing
 from toolwire.agents import CallOutcome, Toolset
+from toolwire.audit import AuditLog
 from toolwire.client import Budget, Pins, ToolCall
 from toolwire.types import ToolAnnotations
 
@@ -391,6 +392,25 @@ async def test_approval_budget_and_outcomes_see_the_inner_call() -> None:
             ("shop", "add", True),
             ("shop", "add", False),
         ]
+
+
+async def test_calls_are_recorded_by_the_names_at_their_servers(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with Toolset(shop(), mixed(), audit=AuditLog(file, key="a key of the test")) as tools:
+        calls = [("1", "shop_add", {"a": 1}), ("2", "mixed_write", {"a": 2})]
+        await tools.answer(response("openai", calls))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["name"], line["outcome"]) for line in lines if "name" in line] == [("add", "ok"), ("write", "ok")]
+
+
+@pytest.mark.slow
+async def test_nothing_runs_on_after_a_toolset_was_closed(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with three_servers(tmp_path) as tools:
+        await tools.answer(response("openai", [("1", "files_add", {"a": 1}), ("2", "shop_add", {"a": 1})]))
+    async with patience("the end of all tasks"):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.covers("AG-9")

@@ -45,6 +45,8 @@ class ModelTurn(Struct):
     family: Family
     calls: list[ModelCall]
     messages: list[dict[str, Any]]
+    found: list[str] = []
+    """Names of the tools that a search of the vendor has loaded."""
     goes_on: bool = False
     """Whether the model has paused, and continues when it gets its own message back."""
     has_bytes: bool = False
@@ -98,6 +100,7 @@ def _without_nulls(members: Mapping[str, Any]) -> dict[str, Any]:
 
 def _openai(items: list[Any]) -> ModelTurn:
     calls: list[ModelCall] = []
+    found: list[str] = []
     messages: list[dict[str, Any]] = []
     for item in items:
         if not isinstance(item, dict):
@@ -116,7 +119,19 @@ def _openai(items: list[Any]) -> ModelTurn:
         elif kind == "tool_search_call" and item.get("execution") == "client":
             arguments, problem = read_arguments(item.get("arguments"))
             calls.append(ModelCall(item.get("call_id"), "tool_search", arguments, problem, is_search=True))
-    return ModelTurn("openai", calls, messages)
+        elif kind == "tool_search_output":
+            found += _names(item.get("tools"))
+    return ModelTurn("openai", calls, messages, found)
+
+
+def _names(tools: Any) -> list[str]:
+    """Return the names of functions, those in namespaces included."""
+    names: list[str] = []
+    for tool in tools if isinstance(tools, list) else ():
+        plain = _plain(tool)
+        if isinstance(plain, dict):
+            names += _names(plain.get("tools")) if plain.get("type") == "namespace" else [str(plain.get("name") or "")]
+    return names
 
 
 def _chat(message: Any) -> ModelTurn:
@@ -138,7 +153,11 @@ def _chat(message: Any) -> ModelTurn:
 def _anthropic(message: dict[str, Any]) -> ModelTurn:
     calls: list[ModelCall] = []
     blocks = [_without_nulls(_plain(block)) for block in message["content"]]
+    found: list[str] = []
     for block in blocks:
+        if block.get("type") == "tool_search_tool_result":
+            references = _plain(block.get("content") or {}).get("tool_references") or ()
+            found += [str(_plain(each).get("tool_name") or "") for each in references]
         if block.get("type") != "tool_use":
             continue
         arguments, problem = read_arguments(block.get("input"))
@@ -150,7 +169,7 @@ def _anthropic(message: dict[str, Any]) -> ModelTurn:
     goes_on = message.get("stop_reason") == "pause_turn"
     # Empty texts, which a model may end with, are refused in the next request.
     kept = [block for block in blocks if block.get("type") != "text" or block.get("text")]
-    return ModelTurn("anthropic", calls, [{"role": "assistant", "content": kept}], goes_on=goes_on)
+    return ModelTurn("anthropic", calls, [{"role": "assistant", "content": kept}], found, goes_on=goes_on)
 
 
 # --- Gemini ---

@@ -277,7 +277,7 @@ class Source:
             await asyncio.wait({self._follower})
         if self._is_owned:
             await self.client.close()
-        elif self._safety is not None:
+        if self._safety is not None:
             await self._safety.close()
 
 

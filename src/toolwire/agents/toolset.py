@@ -311,6 +311,7 @@ class Toolset:
         becomes its answer: nothing raises but a value that is no response, and cancellation.
         """
         turn = read_response(response)
+        self.note_loaded(*turn.found)
         if not turn.calls:
             return write_answers(turn, [])
         await self._refresh()
@@ -424,6 +425,8 @@ class Toolset:
         )
         self._limit(parts)
         usage.result_tokens += sum(part_tokens(part, self._count) for part in parts.parts)
+        if parts.structured is not UNSET:
+            usage.result_tokens += self._count(json_text(parts.structured))
         return parts
 
     async def _make_call(self, entry: Entry, arguments: Mapping[str, Any]) -> ToolResult:

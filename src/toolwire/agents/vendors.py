@@ -108,8 +108,6 @@ class StrictLimits(Struct, frozen=True):
 
 #: OpenAI's guide "Structured model outputs", read 2026-11-15. Older servers allowed 5 levels and 100 properties.
 STRICT_LIMITS: Final = StrictLimits(depth=10, properties=5_000, enum_values=1_000, name_characters=120_000)
-#: Most function declarations that Gemini takes in one request (google-genai 3.3.0, `Tool.function_declarations`).
-GEMINI_MOST_TOOLS: Final = 512
 #: Most functions of a namespace that OpenAI's guide on tool search advises.
 NAMESPACE_SIZE: Final = 10
 
