@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolwire.server.middleware import Middleware as Middleware
     from toolwire.server.policy import Policy as Policy
     from toolwire.server.server import Server as Server
-    from toolwire.server.tasks.stored_tasks import Tasks as Tasks
+    from toolwire.server.tasks.own_tasks import Tasks as Tasks
 
 _HOMES = {
     "Argument": "toolwire.server.components",
@@ -62,7 +62,7 @@ _HOMES = {
     "ResourceTemplate": "toolwire.server.components",
     "Server": "toolwire.server.server",
     "SyncContext": "toolwire.server.context",
-    "Tasks": "toolwire.server.tasks.stored_tasks",
+    "Tasks": "toolwire.server.tasks.own_tasks",
     "Text": "toolwire.content",
     "Tool": "toolwire.server.components",
     "ToolError": "toolwire.protocol.errors",

@@ -16,7 +16,7 @@ from toolwire.auth import Anonymous, ApiKeys, Principal
 from toolwire.http.asgi import HttpApp
 from toolwire.protocol.tasks import StoredCall
 from toolwire.protocol.types import TASKS_EXTENSION
-from toolwire.server.tasks.stored_calls import caller_in
+from toolwire.server.tasks.callers import caller_in
 from toolwire.wire.shares import caller_of, is_distinct
 
 KEY = "the-key-of-ann-1234"

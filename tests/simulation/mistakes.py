@@ -150,7 +150,7 @@ def _the_end_of_a_task_is_given_up() -> None:
 
 
 def _nobody_looks_for_orphans() -> None:
-    from toolwire.server.tasks.watching import Watcher
+    from toolwire.server.tasks.recovery import Watcher
 
     async def adopt(self: Any) -> None:
         pass
@@ -159,7 +159,7 @@ def _nobody_looks_for_orphans() -> None:
 
 
 def _nobody_writes_again_what_the_store_lost() -> None:
-    from toolwire.server.tasks.restoring import Restoring
+    from toolwire.server.tasks.following import Restoring
     from toolwire.server.tasks.task_records import Records
 
     async def restore(self: Any, run: Any) -> bool:
@@ -170,7 +170,7 @@ def _nobody_writes_again_what_the_store_lost() -> None:
 
 
 def _a_process_takes_tasks_of_tools_that_it_lacks() -> None:
-    from toolwire.server.tasks.taking import Taking
+    from toolwire.server.tasks.admission import Taking
     from toolwire.server.tasks.task_records import kind_of
 
     kinds = Taking.kinds

@@ -65,7 +65,7 @@ from toolwire.server.binding.results import OpenResult
 from toolwire.server.call import Call
 from toolwire.server.foreign_tasks import Check, ForeignTask, TaskElsewhere, TaskHost
 from toolwire.server.input_requests import Refused
-from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.callers import owner_of
 from toolwire.server.tasks.tasks_elsewhere import mark_of, sealed_name
 from toolwire.util.expiring import Expiring
 

@@ -11,7 +11,7 @@ from tests.redis_server import RedisServer, running, until_answered
 from tests.server.tasks.replicas import ADA, Replica
 from tests.server.tasks.talking import begin, look, outcome, reaches, text_in
 
-from toolwire.server.tasks import repairing
+from toolwire.server.tasks import recovery
 from toolwire.server.tasks.fleet_tasks import FleetTasks
 from toolwire.stores.redis import RedisStores
 
@@ -38,7 +38,7 @@ async def test_every_task_ends_whichever_keys_of_the_queue_are_evicted(
     groups: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process is gone as well, so that recovery is needed while the index is damaged."""
-    monkeypatch.setattr(repairing, "CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr(recovery, "CLAIM_SECONDS", 0.3)
     with running() as redis:
         await asyncio.gather(*(lose(redis, keys) for keys in groups))
 

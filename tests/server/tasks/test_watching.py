@@ -17,7 +17,7 @@ from tests.server.tasks.talking import answer, begin, look, outcome, reaches, st
 
 from toolwire import Context
 from toolwire.protocol import tasks as rules
-from toolwire.server.tasks import watching
+from toolwire.server.tasks import recovery
 from toolwire.stores import Held, Ready, Stores, Task
 from toolwire.wire import process_identity
 from toolwire.wire.process_lease import LOOKS_PER_LEASE
@@ -593,7 +593,7 @@ async def test_what_a_process_holds_is_counted_and_not_named(
     number: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys are named page by page when the store has more tasks of the process than it knows of."""
-    monkeypatch.setattr(watching, "_HELD_AT_ONCE", 10)
+    monkeypatch.setattr(recovery, "_HELD_AT_ONCE", 10)
     shared = shared_stores(clock)
     replica = Replica(shared)
     asked: list[int] = []

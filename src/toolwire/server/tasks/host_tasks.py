@@ -22,10 +22,10 @@ from toolwire.server.context import Context, call_of
 from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import principal_key
 from toolwire.server.runtimes import Runtimes
+from toolwire.server.tasks.callers import owner_of
 from toolwire.server.tasks.dead_letters import DeadLetter
 from toolwire.server.tasks.manager import TaskManager, called_tool
 from toolwire.server.tasks.own_tasks import HostTask, OwnTasks, TaskAccess
-from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.running_tasks import Followed
 
 

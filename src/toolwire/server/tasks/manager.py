@@ -1,7 +1,7 @@
 """The tasks of one server: the state that the parts share, the changes of records, the start and the end.
 
-`acceptance` takes calls in, `taking` takes tasks from the queue, `running_tasks` runs them, `ends` writes down how they
-end, and `watching` looks after the tasks of processes that are gone.
+`admission` takes calls in and tasks from the queue, `running_tasks` runs them, `ends` writes down how they end, and
+`recovery` looks after the tasks of processes that are gone.
 """
 
 from __future__ import annotations
@@ -37,21 +37,17 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.offer import ServerOffer
 from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub
-from toolwire.server.tasks.acceptance import Acceptance, brought_by
+from toolwire.server.tasks.admission import Acceptance, Taking, brought_by
 from toolwire.server.tasks.bells import Bells
+from toolwire.server.tasks.callers import TaskPermissions, stored
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.ends import Ends, Restore
-from toolwire.server.tasks.following import Following
-from toolwire.server.tasks.permissions import TaskPermissions
-from toolwire.server.tasks.quota import Quota
+from toolwire.server.tasks.following import Following, Restoring
+from toolwire.server.tasks.recovery import TaskCounts, Watcher
 from toolwire.server.tasks.replicas import Description
-from toolwire.server.tasks.restoring import Restoring
 from toolwire.server.tasks.running_tasks import Followed, Run
-from toolwire.server.tasks.stored_calls import stored
-from toolwire.server.tasks.taking import Taking
-from toolwire.server.tasks.task_records import NoRoom, Records, longest_pause, reached, short_name, worker_of
+from toolwire.server.tasks.task_records import NoRoom, Quota, Records, longest_pause, reached, short_name, worker_of
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
-from toolwire.server.tasks.watching import TaskCounts, Watcher
 from toolwire.stores import LeaseLost, QueueFull, Stores
 from toolwire.util.backoff import Backoff
 from toolwire.wire.process_lease import LOOKS_PER_LEASE, Lease

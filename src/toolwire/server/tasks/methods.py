@@ -30,10 +30,9 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
+from toolwire.server.tasks.callers import counted_caller, owner_of, task_of
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.manager import TaskManager
-from toolwire.server.tasks.owners import counted_caller, owner_of
-from toolwire.server.tasks.permissions import task_of
 from toolwire.server.tasks.task_records import TasksUnreachable
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")

@@ -29,10 +29,9 @@ from toolwire.server.components import ToolBase
 from toolwire.server.input_requests import MayBecomeTask, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.replay_state import resumes_rounds
-from toolwire.server.tasks.owners import counted_caller
-from toolwire.server.tasks.quota import Reservation
+from toolwire.server.tasks.callers import counted_caller
 from toolwire.server.tasks.task_questions import TaskAsking
-from toolwire.server.tasks.task_records import id_in
+from toolwire.server.tasks.task_records import Reservation, id_in
 from toolwire.stores import LeaseLost
 from toolwire.wire.answer import is_abandoned
 from toolwire.wire.outlet import Outlet

@@ -33,10 +33,9 @@ from toolwire.server.judgements import Judgement
 from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
 from toolwire.server.subscriptions import Hub
+from toolwire.server.tasks.callers import JudgedTask, TaskPermissions, owner_of
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.following import FILTER
-from toolwire.server.tasks.owners import owner_of
-from toolwire.server.tasks.permissions import JudgedTask, TaskPermissions
 from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
 from toolwire.stores import Stores

@@ -1,8 +1,8 @@
-"""Permissions for tasks: no caller may do more with a task than with the tool behind it, then and now.
+"""Callers of tasks: the owner, the call as data that any process can run, and what a caller may do.
 
-A task is judged by what its tool demanded when the call was accepted, and by what the tool demands now. A task whose
-tool is not known any more is hidden. Where the tool never was known, its owner is told to ask again: another process of
-the fleet may have it.
+No caller may do more with a task than with the tool behind it, then and now. A task is judged by what its tool demanded
+when the call was accepted, and by what the tool demands now. A task whose tool is not known any more is hidden. Where
+the tool never was known, its owner is told to ask again: another process of the fleet may have it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, InsufficientScope, ProtocolError, ServerError
-from toolwire.protocol.tasks import Question, Record
+from toolwire.protocol.lifecycle import Incoming, decode_params
+from toolwire.protocol.methods import methods
+from toolwire.protocol.rounds import digest
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.tasks import Question, Record, StoredCall
 from toolwire.server.access import Access, Permission
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import Catalog, Found, Way
 from toolwire.server.components import ToolBase
 from toolwire.server.failures import Failures
+from toolwire.server.in_process import Nowhere
 from toolwire.server.judgements import Identity, Judgement
+from toolwire.server.limits import Limits
 from toolwire.server.lowlevel import LowLevel
+from toolwire.server.replay_state import principal_key
 from toolwire.util.expiring import Expiring
+from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 if TYPE_CHECKING:
     from toolwire.server.policy.enforcement import Enforcer
@@ -205,3 +213,89 @@ def _unmasked(question: Question, shown: Question, answer: Raw) -> Raw:
         said["content"] = unmask_answer(*forms)(said["content"])
         return Raw(msgspec.json.encode(said))
     return answer
+
+
+def owner_of(call: Call) -> str:
+    """Return the owner of a task that this request makes.
+
+    2025-11-25 tasks, security: to the principal where there is one. What comes without one over HTTP is never listed,
+    so it is kept apart from the tasks of the user who started this process.
+    """
+    return principal_key(call.principal) or ("local" if call.outlet.is_local else "http")
+
+
+def counted_caller(caller: Caller) -> Caller:
+    """Return the caller that a slot is counted for: an address by a digest, which may be kept in the store."""
+    return digest(caller) if isinstance(caller, str) else caller
+
+
+def line_of(caller: Caller) -> str:
+    """Return the line that the tasks of a counted caller stand in, in the queue; empty for a caller without a share.
+
+    It is the owner for a principal (see `caller_of`). Callers without a principal are one owner, and have a line each.
+    """
+    if isinstance(caller, tuple):
+        return digest(str(caller[0]), str(caller[1]))
+    return caller if isinstance(caller, str) else ""
+
+
+def stored(call: Call, tool: ToolBase, kind: str, limits: Limits) -> StoredCall | UnsetType:
+    """Return a call as data; nothing where its tool says that its tasks stay, or its principal cannot be written down.
+
+    The params are those that the handler would get now: middleware and policies may have changed them.
+    """
+    request = call.request
+    principal: Raw | UnsetType = UNSET
+    if tool.task_stays:
+        return UNSET
+    if request.principal is not None:
+        if not isinstance(request.principal, Principal):
+            return UNSET
+        try:
+            principal = Raw(msgspec.json.encode(request.principal))
+        except (TypeError, ValueError, RecursionError):
+            return UNSET
+    return StoredCall(
+        params=Raw(encode_readable(request.params)),
+        revision=request.revision,
+        kind=kind,
+        capabilities=dict(request.capabilities),
+        client=request.client,
+        principal=principal,
+        is_local=call.outlet.is_local,
+        progress_token=request.progress_token,
+        idempotent=tool.idempotent,
+        line=line_of(counted_caller(request.caller)) if not is_distinct(request.principal) else "",
+        wait=limits.task_wait,
+        attempts=limits.task_attempts,
+    )
+
+
+def request_of(call: StoredCall) -> Incoming:
+    """Return the request of a stored call, which was let in when it came."""
+    row = methods(call.revision)["tools/call"]
+    params = decode_params(row, call.params)
+    token = call.progress_token
+    request = Incoming(
+        0, "tools/call", row, params, call.params, call.revision, call.capabilities, call.client, token, UNSET
+    )
+    request.principal = _stored_principal(call)
+    request.caller = caller_of(request.principal)
+    request.again = True
+    return request
+
+
+def caller_in(call: StoredCall) -> Caller:
+    """Return the caller that the slot of a stored call is counted for."""
+    return call.line or caller_of(_stored_principal(call))
+
+
+def _stored_principal(call: StoredCall) -> Principal | None:
+    return None if call.principal is UNSET else msgspec.json.decode(call.principal, type=Principal)
+
+
+class Gone(Nowhere):
+    """The outlet of a call whose connection is that of another process, or has ended."""
+
+    in_process = False
+    why = "The connection of this call is elsewhere, or gone"
