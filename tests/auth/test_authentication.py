@@ -862,15 +862,16 @@ async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -
 
 
 async def test_a_gate_that_is_narrowed_lets_in_whom_both_gates_let_in() -> None:
-    def gate(**scopes: str) -> Gate:
+    def gate(beside: Gate | None = None, **scopes: str) -> Gate:
         keys = {f"key-of-{name}": Principal(name, scopes=frozenset(given.split())) for name, given in scopes.items()}
-        return Gate(ResourceServer(ApiKeys(keys)), path="/mcp", public_url=None, marks=Marks(MemoryKV()))
+        server = ResourceServer(ApiKeys(keys))
+        return Gate(server, path="/mcp", public_url=None, marks=Marks(MemoryKV()), beside=beside)
 
     async def admitted(name: str) -> Principal:
         return await narrowed.admit(SCOPE, {"authorization": f"Bearer key-of-{name}"})
 
-    narrowed, before = gate(ann="read write", ben="read", new="read"), gate(ann="read admin", ben="read", old="read")
-    narrowed.narrow(before)
+    before = gate(ann="read admin", ben="read", old="read")
+    narrowed = gate(before, ann="read write", ben="read", new="read")
     assert (await admitted("ann")).scopes == {"read"}
     assert (await narrowed.identify("key-of-ben", {"path": "/connect/"})).subject == "ben"
     for name, status in (("new", 503), ("old", 401)):
@@ -879,8 +880,7 @@ async def test_a_gate_that_is_narrowed_lets_in_whom_both_gates_let_in() -> None:
         assert caught.value.status == status
     # The key is somebody else's now.
     others = ResourceServer(ApiKeys({"key-of-ann": "zoe"}))
-    narrowed = Gate(others, path="/mcp", public_url=None, marks=Marks(MemoryKV()))
-    narrowed.narrow(before)
+    narrowed = Gate(others, path="/mcp", public_url=None, marks=Marks(MemoryKV()), beside=before)
     with pytest.raises(HttpRefusal) as caught:
         await admitted("ann")
     assert caught.value.status == 503

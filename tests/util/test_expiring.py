@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 
 from toolwire.testing import elapse
@@ -74,3 +76,32 @@ def test_heavy_values_make_room_and_too_heavy_ones_are_not_stored() -> None:
     assert (evicted, kept.weight, list(kept)) == (["b"], 9, ["a", "c"])
     kept.put("d", bytes(11))
     assert (evicted, kept.weight, len(kept)) == (["b", "a", "c", "d"], 0, 0)
+
+
+def test_several_threads_use_one_object() -> None:
+    entries: Expiring[int, int] = Expiring(8, max_weight=64, weigh=lambda value: value % 5)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for step in range(3000):
+                key = (step * seed) % 16
+                entries.put(key, step, 0.0001 if step % 3 else 10)
+                entries.use(key)
+                entries.renew((key + 1) % 16)
+                entries.pop((key + 2) % 16)
+                list(entries), len(entries), entries.items()
+        except BaseException as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in (3, 5, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []

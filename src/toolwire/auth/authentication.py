@@ -7,7 +7,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from copy import copy
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -79,8 +78,12 @@ class Gate:
         effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
         pages: ResourcePages | None = None,
         verifying: Shares | None = None,
+        beside: Gate | None = None,
     ) -> None:
-        """`verifying` counts, by address, the requests whose token is being verified."""
+        """`verifying` counts, by address, the requests whose token is being verified.
+
+        `beside` is another gate that a caller has to pass, too. Callers have the scopes that they have at both.
+        """
         self._server = server
         self._verifying = Shares(VERIFYING, 0.25, _VERIFIED) if verifying is None else verifying
         self._in_vain = InVain()
@@ -107,8 +110,11 @@ class Gate:
             if isinstance(header, str):
                 self._headers[header.lower()] = verifier
         self._nobody = next((each.principal for each in verifiers if isinstance(each, Anonymous)), None)
-        self.is_narrowed: bool = False
+        self._beside = beside
+        self.is_narrowed: bool = beside is not None
         """Whether another gate decides, too."""
+        self.admit: Admit = self._admit_alone if beside is None else self._admit_with_other
+        """Returns the principal of a request, or raises `HttpRefusal`. The token is removed from the headers."""
 
     @property
     def nobody(self) -> Principal | None:
@@ -122,8 +128,21 @@ class Gate:
 
     # --- letting in ---
 
-    async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
-        """Return the principal of a request, or raise `HttpRefusal`. The token is removed from the headers."""
+    async def _admit_with_other(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        """Admit a caller whom the other gate lets in, too, with the scopes of both."""
+        assert self._beside is not None
+        sent = dict(headers)
+        principal = await self._admit_alone(scope, headers)
+        try:
+            # Tokens that are kept are those of this gate.
+            return _with_scopes_of(principal, await self._beside._admit_alone(scope, sent))
+        except HttpRefusal as refusal:
+            # The caller is let in soon, and must not be sent to sign in.
+            later = ((b"retry-after", b"1"),)
+            raise HttpRefusal(503, "It is being changed who is let in; try again", later) from refusal
+
+    async def _admit_alone(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        """Admit a caller by the rules of this gate."""
         try:
             check_query(scope.get("query_string", b""))
             sent = credentials(headers, self._headers)
@@ -207,7 +226,7 @@ class Gate:
 
         `make` gets the gate and its server. A gate without such a function pays nothing for it.
         """
-        self.admit = make(self, self._server)  # type: ignore[assignment, method-assign]
+        self.admit = make(self, self._server)
 
     def add_pages(self, make: Callable[[Gate, ResourceServer, ResourcePages | None, str, str], ResourcePages]) -> None:
         """Serve further pages before all others, where the address for browsers is known.
@@ -217,26 +236,6 @@ class Gate:
         if self._public is not None:
             own = self._pages[-1] if self._pages else None
             self._pages.insert(0, make(self, self._server, own, self._public, self._path))
-
-    def narrow(self, other: Gate) -> None:
-        """Let in only callers whom another gate lets in, too, with the scopes that they have at both."""
-        self.is_narrowed = True
-        beside = copy(other)
-        # Tokens that are kept are those of this gate.
-        vars(beside).pop("admit", None)
-        own = self.admit
-
-        async def admit(scope: Scope, headers: dict[str, str]) -> Principal:
-            sent = dict(headers)
-            principal = await own(scope, headers)
-            try:
-                return _with_scopes_of(principal, await beside.admit(scope, sent))
-            except HttpRefusal as refusal:
-                # The caller is let in soon, and must not be sent to sign in.
-                later = ((b"retry-after", b"1"),)
-                raise HttpRefusal(503, "It is being changed who is let in; try again", later) from refusal
-
-        self.admit_by(lambda gate, server: admit)
 
     def _asker(self, scope: Scope) -> FromAddress | None:
         """Return the address that is charged for questions to a provider about this request."""
@@ -434,10 +433,11 @@ def make_gate(
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
     share: float = 0.25,
+    beside: Gate | None = None,
 ) -> Gate | None:
     """Make the gate for `auth=`; return None if everybody is let in.
 
-    `has_secret`: whether the next process can open values that are sealed now.
+    `has_secret`: whether the next process can open values that are sealed now. For `beside` see `Gate`.
     """
     server = as_resource_server(auth)
     if server is None:
@@ -448,7 +448,14 @@ def make_gate(
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, marks=marks)
     verifying = Shares(VERIFYING, share, _VERIFIED)
     return Gate(
-        opened, path=path, public_url=public_url, marks=marks, effective=effective, pages=pages, verifying=verifying
+        opened,
+        path=path,
+        public_url=public_url,
+        marks=marks,
+        effective=effective,
+        pages=pages,
+        verifying=verifying,
+        beside=beside,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
@@ -26,10 +26,8 @@ class HttpGate(Protocol):
     def is_narrowed(self) -> bool:
         """Return whether another gate decides, too."""
 
-    def narrow(self, other: Any) -> None:
-        """Let in only callers whom another gate lets in, too."""
-
-    async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
+    @property
+    def admit(self) -> Callable[[Scope, dict[str, str]], Coroutine[Any, Any, Any]]:
         """Return the principal of a request, or raise `HttpRefusal`; remove credentials from the headers."""
 
     def is_for_browsers(self, path: str) -> bool:

@@ -693,7 +693,7 @@ class Catalog:
         found: dict[str, str] = {}
         for catalog in (*self.family(), self):
             found.update(catalog.skill_set.digests)
-            found.update({uri: each.digest for uri, each in tuple(catalog.resources.items()) if each.digest})
+            found.update({uri: each.digest for uri, each in catalog.resources.copy().items() if each.digest})
         return found
 
     def changed(self, kind: str, *, for_sure: bool = True) -> None:
@@ -1017,7 +1017,7 @@ class Catalog:
     def each(self, way: Way = ()) -> Iterator[Found[Any]]:
         """Yield every component of this server and of those mounted in it, also those that a nearer one hides."""
         for kind in FAMILY:
-            for component in tuple(self._kind(kind).values()):
+            for component in self._kind(kind).copy().values():
                 yield Found(component, self.owner, way)
         for extension in tuple(self.extensions.values()):
             for method in tuple(extension.methods.values()):
@@ -1090,7 +1090,8 @@ class Catalog:
             for name, found in mount.merged(kind, view, way):
                 if not (is_named and self._is_withheld(name, mount)):
                     yield name, found
-        own = tuple(self._kind(kind).items())
+        # A copy in one step: another thread may change the components meanwhile.
+        own: Iterable[tuple[str, Any]] = self._kind(kind).copy().items()
         if kind == "resources" and self.skill_set.listed:
             own = (*own, *self.skill_set.listed.items())
         for key, component in own:

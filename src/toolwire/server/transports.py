@@ -62,7 +62,7 @@ class Serving:
             host.server_created()
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
-        self._applications: WeakKeyDictionary[HttpApp, Callable[[Any, Effective], Any] | None] = WeakKeyDictionary()
+        self._applications: WeakKeyDictionary[HttpApp, Callable[..., Any] | None] = WeakKeyDictionary()
         """The HTTP applications of the server, with what makes their gates; None: an `auth=` of its own."""
         self.hears_hangup: bool = False
         """Whether SIGHUP means that the configuration is to be read again."""
@@ -163,7 +163,7 @@ class Serving:
         """Return the pages that an HTTP application has beside its endpoint."""
         return {} if self.metrics is None else {"/metrics": self.metrics.page()}
 
-    def _gate(self, auth: Any, effective: Effective, path: str, public_url: str | None) -> Any:
+    def _gate(self, auth: Any, effective: Effective, path: str, public_url: str | None, beside: Any = None) -> Any:
         if auth is None:
             return None
         from toolwire.auth.authentication import make_gate
@@ -178,6 +178,7 @@ class Serving:
             kv=self.stores.kv,
             effective=effective,
             share=self.limits.share,
+            beside=beside,
         )
         if gate is not None:
             self._gates.add(gate)
@@ -202,12 +203,9 @@ class Serving:
         for application, make in self._applications.items():
             gate = application.settings.gate
             if make is not None and not is_same:
-                before, gate = gate, make(settings.auth, effective or frozenset)
-                if settings.beside is not None and before is not None:
-                    if gate is None:
-                        gate = before
-                    else:
-                        gate.narrow(before)
+                # The gate of now decides, too, while the rules for callers change.
+                beside = None if settings.beside is None else gate
+                gate = make(settings.auth, effective or frozenset, beside=beside) or beside
             found.append((application, AppSettings(limits=_http_limits(settings.limits), gate=gate)))
         return found
 

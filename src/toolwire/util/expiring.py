@@ -17,6 +17,9 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 
+_NONE: Any = object()
+
+
 def loop_time() -> float:
     """Return the seconds of the clock of the running event loop."""
     return asyncio.get_running_loop().time()
@@ -25,8 +28,8 @@ def loop_time() -> float:
 class Expiring(Generic[K, V]):
     """Values by their keys. Above a bound, the one that was stored or used longest ago is evicted.
 
-    An expired entry is not found. It needs memory until it makes room, or until a timer sweeps it. Readers need no
-    lock beside one thread that writes.
+    An expired entry is not found. It needs memory until it makes room, or until a timer sweeps it. Several threads may
+    use one object; what two of them change at the same moment may be missed, but nothing fails.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Expiring(Generic[K, V]):
     def __len__(self) -> int:
         """Return how many entries have not expired."""
         now = self._clock()
-        return sum(expires > now for _, _, expires in self._entries.values())
+        return sum(expires > now for _, _, expires in self._entries.copy().values())
 
     def __contains__(self, key: K) -> bool:
         entry = self._entries.get(key)
@@ -81,16 +84,20 @@ class Expiring(Generic[K, V]):
 
     def use(self, key: K) -> V | None:
         """Return a value that has not expired, else None, and let it be evicted last."""
-        if key not in self:
+        entry = self._entries.get(key)
+        if entry is None or (entry[2] != inf and entry[2] <= self._clock()):
             return None
-        entry = self._entries[key] = self._entries.pop(key)
+        self._entries.pop(key, None)
+        self._entries[key] = entry
         return entry[0]
 
     def renew(self, key: K) -> V | None:
         """Use a value, and start its time to live again."""
-        if key not in self:
+        entry = self._entries.get(key)
+        if entry is None or (entry[2] != inf and entry[2] <= self._clock()):
             return None
-        value, seconds, _ = self._entries.pop(key)
+        value, seconds, _ = entry
+        self._entries.pop(key, None)
         self._entries[key] = (value, seconds, inf if seconds == inf else self._clock() + seconds)
         return value
 
@@ -100,8 +107,8 @@ class Expiring(Generic[K, V]):
         self._entries[key] = (value, seconds, inf if seconds == inf else self._clock() + seconds)
         if self._weigh is not None:
             self.weight += self._weigh(value)
-        while self._is_full():
-            self._evict(next(iter(self._entries)))
+        while self._is_full() and (oldest := next(iter(self._entries), _NONE)) is not _NONE:
+            self._evict(oldest)
         if self._sweeps and self._sweeper is None and self._entries:
             self._start_sweeper()
 
@@ -117,7 +124,7 @@ class Expiring(Generic[K, V]):
     def items(self) -> ItemsView[K, V]:
         """Return the entries that have not expired, oldest first."""
         now = self._clock()
-        return {key: value for key, (value, _, expires) in self._entries.items() if expires > now}.items()
+        return {key: value for key, (value, _, expires) in self._entries.copy().items() if expires > now}.items()
 
     def clear(self) -> None:
         """Remove all entries. `on_evict` is not called."""
@@ -134,7 +141,7 @@ class Expiring(Generic[K, V]):
 
     def _sweep(self) -> None:
         now = self._clock()
-        for key in [key for key, (_, _, expires) in self._entries.items() if expires <= now]:
+        for key in [key for key, (_, _, expires) in self._entries.copy().items() if expires <= now]:
             self._evict(key)
         self._sweeper = None
         if self._entries:
@@ -145,7 +152,10 @@ class Expiring(Generic[K, V]):
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep, context=Context())
 
     def _evict(self, key: K) -> None:
-        value = self._entries[key][0]
-        self.pop(key)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        if self._weigh is not None:
+            self.weight -= self._weigh(entry[0])
         if self._on_evict is not None:
-            self._on_evict(key, value)
+            self._on_evict(key, entry[0])
