@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,12 @@ Call = tuple[str, str, Any]
 
 def response(target: str, calls: Sequence[Call], text: str = "") -> Any:
     """Return a response with calls, as an object of the vendor's library."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _response(target, calls, text)
+
+
+def _response(target: str, calls: Sequence[Call], text: str) -> Any:
     match target:
         case "openai":
             from openai.types.responses import Response

@@ -5,6 +5,7 @@ Members typed `Iterable[...]` are checked only when something iterates, so every
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -16,7 +17,10 @@ from pydantic import TypeAdapter
 
 @cache
 def adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_type(name))
+    # Warnings of other libraries about newer versions of Python are theirs.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TypeAdapter(_type(name))
 
 
 def _type(name: str) -> Any:

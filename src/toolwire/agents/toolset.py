@@ -22,6 +22,7 @@ from toolwire.agents.catalogue import (
     Catalogue,
     Defer,
     Entry,
+    Listed,
     SearchMode,
 )
 from toolwire.agents.conversion import Loss
@@ -64,6 +65,8 @@ log: logging.Logger = logging.getLogger("toolwire.agents")
 
 #: How long the servers may take to list their tools, each.
 LIST_SECONDS: Final = 30.0
+#: The same for a server that could not be reached before: the model waits for the list.
+RETRY_SECONDS: Final = 5.0
 #: How many calls of one response run at the same time.
 MOST_AT_ONCE: Final = 16
 #: How much text of long results is kept for `read_result`, and for how many results.
@@ -244,7 +247,7 @@ class Toolset:
                 return
             cold = [source for source in due if source.is_cold]
             if len(due) > len(cold):
-                lists = await asyncio.gather(*(source.list_tools(LIST_SECONDS) for source in due if source not in cold))
+                lists = await asyncio.gather(*(self._list(source) for source in due if source not in cold))
             else:
                 lists = []
             self._catalogue.begin_generation()
@@ -254,6 +257,9 @@ class Toolset:
                 if listed is not None:
                     self._catalogue.update(source, listed)
             self._catalogue.settle()
+
+    async def _list(self, source: Source) -> list[Listed] | None:
+        return await source.list_tools(RETRY_SECONDS if source.failure else LIST_SECONDS)
 
     # --- definitions ---
 
