@@ -38,6 +38,11 @@ _MANY_URLS: Final = 1_000
 # How many beginnings of requests are kept for each URL, and how long they may be.
 _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 4_096
+#: RFC 9449 section 4.2: the header with a proof that is good for one request.
+PROOF: Final = "dpop"
+# RFC 9110 section 9.2.1: what changes nothing. Section 9.2.2: what does the same when it is done twice.
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+IDEMPOTENT: Final = SAFE | {"PUT", "DELETE"}
 #: The redirects of which the target gets the same method and body, and all that are followed.
 REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
 REDIRECTS: Final = REDIRECTS_ANY_METHOD | {301, 302, 303}
@@ -185,6 +190,8 @@ class HttpPool(Pool):
     * `proxy`: the URL of a proxy; by default what the environment says (`HTTPS_PROXY`, `NO_PROXY`).
     * `repeats_writes`: whether PUT and DELETE are sent once more when an idle connection was closed while they were on
       their way, as GET is.
+
+    A request with a proof (`dpop`) is not sent once more: it raises `CrossedClosing`, and its sender makes a new one.
     """
 
     def __init__(
@@ -222,7 +229,7 @@ class HttpPool(Pool):
         route = self._routes.get(url) or self._route(url)
         head = route.head(method, headers)
         request = head + b"\r\n" if body is None and method != "POST" else _framed(head, body or b"")
-        return connections.exchange(route.destination, method, url, request)
+        return connections.exchange(route.destination, method, url, request, is_single=PROOF in headers)
 
     def head(self, url: str, headers: Mapping[str, str]) -> bytes:
         return (self._routes.get(url) or self._route(url)).head("POST", headers)
@@ -244,7 +251,7 @@ class HttpPool(Pool):
         # Imported here because only who speaks HTTP needs it.
         require("httptools", extra="http", what="Reaching a server by URL")
         from toolwire.http1.dialing import Dialer
-        from toolwire.http1.pool_connections import IDEMPOTENT, SAFE, Connections
+        from toolwire.http1.pool_connections import Connections
 
         repeatable = IDEMPOTENT if self._repeats_writes else SAFE
         dialer = Dialer(self._vet, self._tls, self._connect_timeout)

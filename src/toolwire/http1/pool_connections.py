@@ -14,15 +14,12 @@ from toolwire.http1.response import HttpResponse, Lost
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0
-# RFC 9110 section 9.2.1: what changes nothing. Section 9.2.2: what does the same when it is done twice.
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-IDEMPOTENT: Final = SAFE | {"PUT", "DELETE"}
 
 
 class Connections:
     """At most `limit` connections. A request that needs one more waits until another ends."""
 
-    def __init__(self, dialer: Dialer, limit: int, repeatable: frozenset[str] = IDEMPOTENT) -> None:
+    def __init__(self, dialer: Dialer, limit: int, repeatable: frozenset[str]) -> None:
         self._dialer = dialer
         self._limit = limit
         self._repeatable = repeatable
@@ -35,8 +32,10 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
 
-    async def exchange(self, to: Destination, method: str, url: str, request: bytes) -> HttpResponse:
-        """Send a request. Return the answer when its headers are there."""
+    async def exchange(
+        self, to: Destination, method: str, url: str, request: bytes, *, is_single: bool = False
+    ) -> HttpResponse:
+        """Send a request. Return the answer when its headers are there. `is_single`: send it once at most."""
         while True:
             connection = self.take(to) or await self._get(to)
             used = connection.used
@@ -44,7 +43,7 @@ class Connections:
                 return await connection.exchange(method, url, request)
             except Lost as error:
                 # A server may close an idle connection at any time; what crossed that on its way is sent once more.
-                if not (used and error.silent and method in self._repeatable):
+                if is_single or not (used and error.silent and method in self._repeatable):
                     raise error.outcome(url, reused=used) from None
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -14,7 +14,10 @@ from tests.openapi.descriptions import operation_in
 from tests.openapi.operations import READ, calling, define, parameter
 from tests.openapi.stub_api import BREAKS_BEFORE, GARBAGE, Reply, json_reply, stub_api
 
+from toolwire.auth.client.signing import ProofKey
+from toolwire.auth.vault.vault import Credential
 from toolwire.errors import OutcomeUnknown, ToolError
+from toolwire.openapi.access import security
 from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest
 from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.model import OperationSettings, ToolDefinition
@@ -222,9 +225,34 @@ class Signed:
         headers = {**before.headers, "authorization": token}
         self.request = replace(before, url=f"{before.url}{mark}key=secret", headers=headers)
 
+    def repeated(self) -> SignedRequest:
+        return self
+
     async def again(self, status: int, headers: Mapping[str, str]) -> SignedRequest | None:
         del self.home.tokens[0]
         return Signed(self.home, self.before, self.home.tokens[0]) if self.home.tokens else None
+
+
+class BoundToken:
+    """A source of a token that is bound to a key."""
+
+    def __init__(self) -> None:
+        self.credential = Credential("api", "owner", "token", proof_key=ProofKey())
+
+    async def obtain(self, call: Any, scopes: Any) -> Credential:
+        return self.credential
+
+
+async def test_each_attempt_has_a_proof_of_its_own() -> None:
+    """A server takes each proof once (RFC 9449)."""
+    part = cast("Any", SimpleNamespace(source=BoundToken(), put=security._bearer, scopes=frozenset()))
+    signer = security.RequirementSigner([part], ())
+    async with stub_api() as api, calling(api.url, define(), signer=signer) as call:
+        for answers in ((BREAKS_BEFORE, DONE), (BREAKS_BEFORE, BUSY, DONE)):
+            api.answers(*answers)
+            assert not (await call()).is_error
+            proofs = [each.headers["dpop"] for each in api.arrived]
+            assert len(set(proofs)) == len(proofs) == len(answers)
 
 
 def redirect(target: str, status: int = 302) -> Reply:

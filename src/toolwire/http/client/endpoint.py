@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from toolwire.auth.contract import Auth
-from toolwire.http1.pool import MAX_REDIRECTS, Pool, redirect_of
-from toolwire.http1.response import HttpResponse
+from toolwire.http1.pool import IDEMPOTENT, MAX_REDIRECTS, PROOF, Pool, redirect_of
+from toolwire.http1.response import CrossedClosing, HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
@@ -109,7 +109,12 @@ class Endpoint:
                 with self._signing_in(clock):
                     signed = await auth.headers(method, url)
                 sent, credentials = {**sent, **signed}, {**credentials, **signed}
-                response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
+                try:
+                    response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
+                except CrossedClosing:
+                    if PROOF not in signed or method not in IDEMPOTENT:
+                        raise
+                    continue  # The pool leaves this to us: the server may have seen the proof, and takes each once.
                 target = redirect_of(method, response)
                 if target is not None and redirects:
                     # It is another request. The proof of the first one (RFC 9449) has the wrong URL and is spent.

@@ -233,6 +233,10 @@ class _Signed:
         self._number = number
         self.request: OutgoingRequest = signer.filled(call, plain, found)
 
+    def repeated(self) -> SignedRequest:
+        is_bound = any(each is not None and each.is_bound for each in self._found)
+        return _Signed(self._signer, self._call, self._plain, self._found, self._number) if is_bound else self
+
     async def again(self, status: int, headers: Mapping[str, str]) -> SignedRequest | None:
         if self._number == 0 and (nonce := headers.get("dpop-nonce")) is not None and self._learned(headers, nonce):
             return _Signed(self._signer, self._call, self._plain, self._found, 1)

@@ -33,6 +33,9 @@ class SignedRequest(Protocol):
     def request(self) -> OutgoingRequest:
         """Return the request to send. No log and no error text may show it."""
 
+    def repeated(self) -> SignedRequest:
+        """Return the request to send it once more. What is good for one request, such as a proof, is made anew."""
+
     async def again(self, status: int, headers: Mapping[str, str]) -> SignedRequest | None:
         """Return the request with other credentials, because the API refused these with 401 or 403.
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from toolwire.http1.pool import REDIRECTS, REDIRECTS_ANY_METHOD, Pool, target_of
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
-from toolwire.openapi.access.signing import OutgoingRequest, Signer
+from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest, Signer
 from toolwire.openapi.calling import CalledOperation, Exchange
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
 from toolwire.printable import printable
@@ -107,6 +107,7 @@ class Sender:
                 if pause is None or pause >= seconds_left(exchange.call):
                     raise self._failure(error, is_read) from error
                 await _sleep(pause)
+                self._use(exchange, None if exchange.credentials is None else exchange.credentials.repeated())
                 continue
             exchange.response = response
             status = response.status
@@ -122,6 +123,7 @@ class Sender:
                 waits += 1
                 response.let_go()
                 await _sleep(pause)
+                self._use(exchange, None if exchange.credentials is None else exchange.credentials.repeated())
             elif status in REDIRECTS and is_read and redirects < MAX_REDIRECTS:
                 target = target_of(request.method, response)
                 if target is None:
@@ -143,9 +145,13 @@ class Sender:
         if again is None:
             return False
         response.let_go()
-        exchange.credentials = again
-        exchange.signed = self._sent_home(again.request)
+        self._use(exchange, again)
         return True
+
+    def _use(self, exchange: Exchange, signed: SignedRequest | None) -> None:
+        """Send a request with these credentials the next time; None leaves it as it is."""
+        if signed is not None:
+            exchange.credentials, exchange.signed = signed, self._sent_home(signed.request)
 
     async def _redirect(self, exchange: Exchange, status: int, target: str, has_left: bool) -> None:
         """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials.
