@@ -34,6 +34,8 @@ from toolwire.protocol.errors import (
 #: Seconds that everything has to come to its end, once the last fault is over.
 PATIENCE = 100.0
 POLL_SECONDS = 0.5
+#: The answer of a replica that stops to a call that is not done.
+STOPPED = "The server stopped before it answered; the request may have run"
 ITEMS = [f"{number:03}" for number in range(240)]
 _REPORT = re.compile(rb'"message":"steps (\d+)"')
 _PROGRESS = re.compile(rb'"progress":(\d+)')
@@ -314,7 +316,8 @@ class Traffic:
             call.text = str(error)
             # A legacy stream can be resumed, so its end is known in any case, once it has begun.
             excuse = error.status is not None or self._kills
-            call.outcome = "error" if excuse and not (revision == LEGACY and call.seen) else "broken"
+            is_answered = str(error) == STOPPED
+            call.outcome = "error" if is_answered or (excuse and not (revision == LEGACY and call.seen)) else "broken"
         except ToolwireError as error:
             call.outcome, call.text = "error", f"{type(error).__name__}: {error}"
         else:
