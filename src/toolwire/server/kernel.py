@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.host_tasks import HostTasks
-    from toolwire.server.tasks.recovery import TaskCounts
+    from toolwire.server.tasks.parts import TaskCounts
     from toolwire.server.tool_search import ToolSearch
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -216,7 +216,7 @@ class Kernel:
     def count_tasks(self) -> TaskCounts:
         """Return the counts of what happens to tasks, which all runtimes of the server share."""
         if self._task_counts is None:
-            from toolwire.server.tasks.recovery import TaskCounts
+            from toolwire.server.tasks.parts import TaskCounts
 
             self._task_counts = TaskCounts()
         return self._task_counts

@@ -19,7 +19,9 @@ class Heard:
 
     def __init__(self, stores: Stores) -> None:
         self.said: list[Any] = []
-        self.bells = Bells("s", stores, self)
+        self.bells = Bells(
+            "s", stores, changed=self.changed, told=self.told, may_take=self.may_take, missed=self.missed
+        )
 
     def changed(self, key: str) -> None:
         self.said.append(("changed", key))

@@ -21,42 +21,24 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, ToolwireError, counted
 from toolwire.protocol.tasks import Record, Reply, StoredCall
-from toolwire.server.access import Access
-from toolwire.server.call import Call, Host, LoopParts
+from toolwire.server.call import Call, LoopParts
 from toolwire.server.call_target import target_of
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
-from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Replay
-from toolwire.server.judgements import Judgement
 from toolwire.server.limits import Limits
-from toolwire.server.lowlevel import LowLevel
-from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.callers import Gone, caller_in, line_of, owner_of, request_of, stored, task_of
 from toolwire.server.tasks.following import Following
+from toolwire.server.tasks.parts import TaskParts
 from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.task_records import Quota, Records, TasksUnreachable, decode_record, id_in, kind_of, owner_in
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
-from toolwire.stores import LeaseLost, QueueFull, Ready, Stores, Task
+from toolwire.stores import LeaseLost, QueueFull, Ready, Task
 from toolwire.wire.shares import Caller, Shares, Taken, Turns, is_distinct
 
 if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
-    from toolwire.server.policy.enforcement import Enforcer
-
-
-class AdmissionParts(Host, Protocol):
-    """The parts of the kernel that accepting a call, and running one that was accepted before, need."""
-
-    access: Access
-    catalog: Catalog
-    lowlevel: LowLevel
-    offer: ServerOffer
-    runner: HandlerRunner
-    stores: Stores
-
-    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
+    pass
 
 
 class Admitting(Protocol):
@@ -113,7 +95,7 @@ class Admitting(Protocol):
 class Acceptance:
     """Answers calls of tools that run as tasks: with a result, or with a task."""
 
-    def __init__(self, kernel: AdmissionParts, tasks: Admitting) -> None:
+    def __init__(self, kernel: TaskParts, tasks: Admitting) -> None:
         self._kernel = kernel
         self._tasks = tasks
         limits = tasks.limits
@@ -277,7 +259,7 @@ _AT_ONCE: Final = 100
 class Taking:
     """Takes tasks when a slot is free and a bell says that there are some, and now and then without a bell."""
 
-    def __init__(self, kernel: AdmissionParts, work: LoopParts, tasks: Admitting, server: str) -> None:
+    def __init__(self, kernel: TaskParts, work: LoopParts, tasks: Admitting, server: str) -> None:
         self._kernel = kernel
         self._work = work
         self._tasks = tasks

@@ -17,7 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -41,22 +41,6 @@ class Message(Struct, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode
-
-
-class Hearing(Protocol):
-    """The tasks of a server, as far as bells reach them."""
-
-    def changed(self, key: str) -> None:
-        """Look at a task that another process has changed, if somebody here has to know of it."""
-
-    def told(self, key: str, method: str, params: Any) -> None:
-        """Pass a notification on to the client that made a task."""
-
-    def may_take(self) -> None:
-        """Look for tasks that can be taken."""
-
-    def missed(self) -> None:
-        """Look at everything: messages were lost."""
 
 
 class Ringer:
@@ -103,9 +87,23 @@ class Ringer:
 class Bells(Ringer):
     """The bells of one server, on the loop that it runs on."""
 
-    def __init__(self, server: str, stores: Stores, hearing: Hearing) -> None:
+    def __init__(
+        self,
+        server: str,
+        stores: Stores,
+        *,
+        changed: Callable[[str], None],
+        told: Callable[[str, str, Any], None],
+        may_take: Callable[[], None],
+        missed: Callable[[], None],
+    ) -> None:
+        """`changed` gets the key of a task that another process has changed.
+
+        `told` gets a notification for the client that made a task: its key, the method and the params. `may_take` is
+        called when a task can be taken, and `missed` when messages were lost.
+        """
         super().__init__(stores)
-        self._hearing = hearing
+        self._changed, self._pass_on, self._may_take, self._on_missed = changed, told, may_take, missed
         self._common = _link_of_all(stores, server)
         self._common.on("", self._ready)
         self._common.on_lost(self._missed)
@@ -157,7 +155,7 @@ class Bells(Ringer):
         if data:
             self._told(data)
         else:
-            self._hearing.may_take()
+            self._may_take()
 
     def _told(self, data: bytes) -> None:
         try:
@@ -165,10 +163,10 @@ class Bells(Ringer):
         except BAD_JSON:
             return  # Of another version of this library, perhaps.
         if message.method:
-            self._hearing.told(message.key, message.method, message.params)
+            self._pass_on(message.key, message.method, message.params)
         else:
             self.wake(message.key)
-            self._hearing.changed(message.key)
+            self._changed(message.key)
 
     # --- one task ---
 
@@ -215,7 +213,7 @@ class Bells(Ringer):
 
     def _missed(self) -> None:
         self.wake_all()
-        self._hearing.missed()
+        self._on_missed()
 
     # --- ringing ---
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,23 +25,21 @@ from toolwire.protocol.methods import methods
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Question, Record, StoredCall
-from toolwire.server.access import Access, Permission
+from toolwire.server.access import Permission
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget
-from toolwire.server.catalog import Catalog, Found, Way
+from toolwire.server.catalog import Found, Way
 from toolwire.server.components import ToolBase
-from toolwire.server.failures import Failures
 from toolwire.server.in_process import Nowhere
 from toolwire.server.judgements import Identity, Judgement
 from toolwire.server.limits import Limits
-from toolwire.server.lowlevel import LowLevel
 from toolwire.server.replay_state import principal_key
+from toolwire.server.tasks.parts import TaskParts
 from toolwire.util.expiring import Expiring
 from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 if TYPE_CHECKING:
-    from toolwire.server.policy.enforcement import Enforcer
-    from toolwire.server.policy.policy import Policy
+    pass
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -78,21 +76,10 @@ def decode_judgement(data: bytes) -> Judgement:
         return _NO_TOOL
 
 
-class JudgingParts(Protocol):
-    """The parts of the kernel that decide who sees what."""
-
-    access: Access
-    catalog: Catalog
-    failures: Failures
-    lowlevel: LowLevel
-
-    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
-
-
 class TaskPermissions:
     """The permissions of callers for tasks, as they are now."""
 
-    def __init__(self, kernel: JudgingParts) -> None:
+    def __init__(self, kernel: TaskParts) -> None:
         self._kernel = kernel
         # The tools whose tasks this process has shown. One that is gone later was withdrawn here.
         self._known: Expiring[str, None] = Expiring(MAX_KNOWN)

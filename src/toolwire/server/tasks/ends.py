@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import UNSET, Raw
 
@@ -30,32 +30,25 @@ LONGEST_PAUSE: Final = 10.0
 
 Ending = Callable[[Record], bool]
 Restore = Callable[[], Awaitable[bool]]
-
-
-class Change(Protocol):
-    """Changes a record, and tells of it."""
-
-    def __call__(
-        self, key: str, edit: Ending, *, holder: str = "", last: bytes | None = None
-    ) -> Awaitable[Record | None]: ...
+# Changes the record under a key, and announces the change. It takes `holder=` and `last=`, as `Records.change` does.
+Change = Callable[..., Awaitable[Record | None]]
 
 
 EndDamaged = Callable[[str, float], Awaitable[Record | None]]
-
-
-class Worded(Protocol):
-    """Writes results for a revision, as `Results` does."""
-
-    def finish(self, revision: str, result: Any, /) -> Any: ...
 
 
 class Ends:
     """Brings tasks to their end."""
 
     def __init__(
-        self, results: Worded, find_limits: Callable[[], Limits], change: Change, end_damaged: EndDamaged
+        self,
+        write_result: Callable[[str, Any], Any],
+        find_limits: Callable[[], Limits],
+        change: Change,
+        end_damaged: EndDamaged,
     ) -> None:
-        self._finished = results
+        """`write_result` writes a result for a revision, as `Results.finish` does."""
+        self._write_result = write_result
         self._find_limits = find_limits
         self._change = change
         self._end_damaged = end_damaged
@@ -76,7 +69,7 @@ class Ends:
             if isinstance(outcome, t.InputRequiredResult):
                 log.error("a task ended with questions in place of its result")
                 return _internal_error
-            result = Raw(encode_readable(self._finished.finish(revision, outcome)))
+            result = Raw(encode_readable(self._write_result(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")
             return _internal_error
@@ -169,7 +162,7 @@ class Ends:
             from toolwire.server.components.tools import as_object
 
             result.structured_content = as_object(result.structured_content, False, revision)
-        record.result = Raw(encode_readable(self._finished.finish(revision, result)))
+        record.result = Raw(encode_readable(self._write_result(revision, result)))
         return record
 
 

@@ -81,7 +81,14 @@ class Following:
     def __init__(self, stores: Stores, hub: Hub, tasks: FollowedTasks) -> None:
         self._hub = hub
         self._tasks = tasks
-        self.bells: Bells = Bells(tasks.records.server, stores, self)
+        self.bells: Bells = Bells(
+            tasks.records.server,
+            stores,
+            changed=self.changed,
+            told=self.told,
+            may_take=self.may_take,
+            missed=self.missed,
+        )
         self._followed: dict[str, Followed] = {}
         # Tasks that listen streams of this process name, and those of them that none named at the last look.
         self._listened: set[str] = set()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -23,27 +23,19 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, CallRefused, ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record, StoredCall
-from toolwire.server.access import Access
-from toolwire.server.call import Call, Host, LoopParts
+from toolwire.server.call import Call
 from toolwire.server.call_target import target_of
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
-from toolwire.server.failures import Failures
-from toolwire.server.handler_runner import HandlerRunner
-from toolwire.server.judgements import Judgement
-from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
-from toolwire.server.lowlevel import LowLevel
-from toolwire.server.offer import ServerOffer
-from toolwire.server.results import Results
-from toolwire.server.subscriptions import Hub
 from toolwire.server.tasks.admission import Acceptance, Taking, brought_by
 from toolwire.server.tasks.bells import Bells
 from toolwire.server.tasks.callers import TaskPermissions, stored
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.ends import Ends, Restore
 from toolwire.server.tasks.following import Following, Restoring
-from toolwire.server.tasks.recovery import TaskCounts, Watcher
+from toolwire.server.tasks.parts import TaskCounts, TaskParts, WorkParts
+from toolwire.server.tasks.recovery import Watcher
 from toolwire.server.tasks.replicas import Description
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.task_records import NoRoom, Quota, Records, longest_pause, reached, short_name, worker_of
@@ -55,8 +47,7 @@ from toolwire.wire.shares import Shares, Turns
 from toolwire.wire.thread_workers import ThreadWorkers
 
 if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
-    from toolwire.server.policy.enforcement import Enforcer
+    pass
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -74,41 +65,6 @@ _DRAIN_LOOK_SECONDS: Final = 1.0
 _DRAINING_SECONDS: Final = 10.0
 
 
-class TaskParts(Host, Protocol):
-    """The parts of the kernel that tasks work with."""
-
-    access: Access
-    catalog: Catalog
-    failures: Failures
-    judgements: KeptJudgements
-    lowlevel: LowLevel
-    offer: ServerOffer
-    results: Results
-    runner: HandlerRunner
-    stores: Stores
-    abandoned_leases: list[str]
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def count_tasks(self) -> TaskCounts: ...
-
-    def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
-
-    def judge_earlier(self, call: Call, found: Found[Any] | None) -> Judgement | None: ...
-
-    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
-
-    async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None: ...
-
-
-class WorkParts(LoopParts, Protocol):
-    """The parts of the server on the loop of its tasks."""
-
-    loop: asyncio.AbstractEventLoop
-    hub: Hub
-
-
 class TaskManager:
     """The tasks that one runtime accepted, and those that it runs."""
 
@@ -124,7 +80,7 @@ class TaskManager:
         # Those that wait are runs that have the answer to their question, and tasks that cannot leave the process. What
         # they leave free goes to tasks of the queue, and to new calls.
         self.slots: Turns = Turns(running, self._slot_is_free)
-        self.ends: Ends = Ends(kernel.results, self.find_limits, self.change, self.end_damaged)
+        self.ends: Ends = Ends(kernel.results.finish, self.find_limits, self.change, self.end_damaged)
         self.permissions: TaskPermissions = TaskPermissions(kernel)
         self.counts: TaskCounts = kernel.count_tasks()
         self.stores: Stores = kernel.stores

@@ -377,13 +377,6 @@ class Tasks(OwnTasks):
         self.close()
 
 
-class _Unsigned:
-    """Leaves results as they are: the server that answers the client words and signs them."""
-
-    def finish(self, revision: str, result: Any, /) -> Any:
-        return result
-
-
 class _StoredAccess:
     """The tasks of one server, by its stores alone."""
 
@@ -393,7 +386,8 @@ class _StoredAccess:
     def __init__(self, server: str, stores: Stores, limits: Limits) -> None:
         self.stores = stores
         self.records = Records(short_name(server), stores, longest_pause(limits))
-        self.ends = Ends(_Unsigned(), lambda: limits, self.change, self._end_damaged)
+        # The server that answers the client writes and signs results.
+        self.ends = Ends(lambda revision, result: result, lambda: limits, self.change, self._end_damaged)
         self._longest = longest_pause(limits) + limits.task_ttl_max
         self._ringer = Ringer(stores)
 

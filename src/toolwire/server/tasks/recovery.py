@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError, counted
@@ -34,6 +34,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.tasks.admission import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
 from toolwire.server.tasks.following import Following, Restoring
+from toolwire.server.tasks.parts import TaskCounts
 from toolwire.server.tasks.task_records import (
     AT_ONCE,
     PREFIX,
@@ -59,17 +60,6 @@ _GRACE_SECONDS: Final = 60.0
 _READY: Final = ("put back", "run again")
 #: How many keys of its own tasks a process compares at once.
 _HELD_AT_ONCE: Final = 1000
-
-
-class TaskCounts(Struct):
-    """Counts of what happened to tasks since this process started, for metrics."""
-
-    retried: int = 0
-    """Tasks that this process put back to be run again, after their process was lost."""
-    dead: int = 0
-    """Tasks that this process gave up after their last attempt."""
-    leases_lost: int = 0
-    """Leases of other processes that this process has taken away, and leases that it has lost itself."""
 
 
 class Watched(Protocol):

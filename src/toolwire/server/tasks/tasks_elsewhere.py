@@ -26,19 +26,17 @@ from toolwire.protocol.sealing import VERSION, BadSeal
 from toolwire.protocol.tasks import Record
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
-from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import ToolBase
 from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks, TaskElsewhere
 from toolwire.server.judgements import Judgement
-from toolwire.server.kept_judgements import KeptJudgements
 from toolwire.server.limits import Limits
 from toolwire.server.subscriptions import Hub
 from toolwire.server.tasks.callers import JudgedTask, TaskPermissions, owner_of
 from toolwire.server.tasks.ends import Ends
 from toolwire.server.tasks.following import FILTER
+from toolwire.server.tasks.parts import TaskParts
 from toolwire.server.tasks.running_tasks import Followed
 from toolwire.server.tasks.task_records import Records, reached
-from toolwire.stores import Stores
 from toolwire.wire.shares import StorageBudget, is_distinct
 
 if TYPE_CHECKING:
@@ -85,22 +83,6 @@ def _context(call: Call) -> bytes:
     return b"task/" + owner_of(call).encode()
 
 
-class ForeignParts(Protocol):
-    """The parts of the kernel that tasks of other servers need."""
-
-    catalog: Catalog
-    judgements: KeptJudgements
-    stores: Stores
-
-    def judge(self, call: Call, found: Found[Any]) -> Judgement: ...
-
-    def judge_earlier(self, call: Call, found: Found[Any] | None) -> Judgement | None: ...
-
-    def enforce_late(self, judgement: Judgement | None) -> tuple[Enforcer | None, Policy | None]: ...
-
-    async def find_judgement(self, call: Call, found: Found[Any] | None, mark: str) -> Judgement | None: ...
-
-
 class KeptTasks(Protocol):
     """The tasks whose records are here."""
 
@@ -127,7 +109,7 @@ class _Late(NamedTuple):
 class TasksElsewhere:
     """The tasks of all servers behind this one."""
 
-    def __init__(self, kernel: ForeignParts, hub: Hub, tasks: KeptTasks) -> None:
+    def __init__(self, kernel: TaskParts, hub: Hub, tasks: KeptTasks) -> None:
         self._kernel = kernel
         self._hub = hub
         self._tasks = tasks
