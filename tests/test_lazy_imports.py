@@ -36,12 +36,36 @@ UNUSED = [
     "hashlib",
     "hmac",
 ]
+# Modules that it does not need over HTTP, either.
+UNUSED_OVER_HTTP = [
+    "toolwire.client",
+    "toolwire.gateway",
+    "toolwire.stores.redis",
+    "toolwire.stores.sqlite",
+    "encodings.idna",
+]
 
 
-def test_a_server_is_imported_without_what_it_does_not_use() -> None:
-    code = "import sys; from toolwire import Server; Server('s'); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert [name for name in UNUSED if name in loaded] == []
+SERVED = """
+import os, sys
+from toolwire import Server
+
+server = Server("s")
+print(*sys.modules)
+
+def ready(address):
+    print(*sys.modules, flush=True)
+    os._exit(0)
+
+server.run("http", port=0, on_ready=ready)
+"""
+
+
+def test_a_server_is_imported_and_served_without_what_it_does_not_use() -> None:
+    done = subprocess.run([sys.executable, "-c", SERVED], capture_output=True, text=True, check=True)
+    constructed, served = (line.split() for line in done.stdout.splitlines())
+    assert [name for name in UNUSED if name in constructed] == []
+    assert [name for name in UNUSED_OVER_HTTP if name in served] == []
 
 
 def test_an_expression_is_compiled_when_it_is_first_used(monkeypatch: pytest.MonkeyPatch) -> None:

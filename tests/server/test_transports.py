@@ -19,6 +19,8 @@ from tests.wireclient import WireClient, connect, modern_meta
 
 from toolwire import Context, Server, Tool
 from toolwire.protocol.errors import ServerError
+from toolwire.server import run_http
+from toolwire.stores.redis import RedisStores
 from toolwire.transports import Channel, memory_pair
 
 
@@ -464,3 +466,19 @@ async def test_local_calls_ask_nobody() -> None:
     assert (await server.call_tool("report")).text == "False False None None"
     with pytest.raises(Exception, match="does not support forms"):
         await server.call_tool("ask")
+
+
+@pytest.mark.parametrize(
+    ("stores", "secret", "is_warned"),
+    [
+        (RedisStores("redis://127.0.0.1:1"), None, True),
+        (RedisStores("redis://127.0.0.1:1"), "s" * 32, False),
+        (None, None, False),
+    ],
+    ids=["shared", "shared with a secret", "in memory"],
+)
+def test_shared_stores_without_a_shared_secret_are_warned_of(
+    caplog: pytest.LogCaptureFixture, stores: RedisStores | None, secret: str | None, is_warned: bool
+) -> None:
+    run_http._warn_of_keys(Server("s", stores=stores, secret=secret))
+    assert ("set TOOLWIRE_SECRET to the same value on every machine" in caplog.text) is is_warned

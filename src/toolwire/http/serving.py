@@ -84,7 +84,9 @@ def listen(host: str, port: int, *, public: bool) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As bytes, because a text loads the codec of international names.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise ServerError(f"{host!r} is not an address of this machine") from None
     wanted = (socket.AF_INET, socket.AF_INET6)
