@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolwire.protocol.errors import ServerError
@@ -25,7 +25,7 @@ from toolwire.server.shaping.components import (
     shaped_resource,
 )
 from toolwire.server.shaping.large_results import LargeResults
-from toolwire.server.shaping.pins import PinBook, Quarantined
+from toolwire.server.shaping.pins import UNKNOWN, ListedTool, PinBook, Quarantined
 from toolwire.server.shaping.shapes import ResourceShape, Selection, Shape, ShapeFault, ToolShape, selectors_of, tags_of
 from toolwire.stores import Stores
 
@@ -47,7 +47,9 @@ class _Names(NamedTuple):
     public: dict[str, dict[str, str]]
     """The name here, for each name that the mounted server has and that comes through."""
     withheld: dict[str, str]
-    """The tools that do not come through, and whose callers are told why."""
+    """The tools whose shape does not fit, and whose callers are told why."""
+    not_approved: dict[tuple[Component, bool], str | None] | None
+    """Why a tool is not approved, in lists for all callers or for some of them; None without pins."""
     faults: tuple[ShapeFault, ...]
 
 
@@ -124,20 +126,25 @@ class ShapedMount(Mount):
         inner: dict[str, dict[str, str]] = {}
         public: dict[str, dict[str, str]] = {}
         withheld: dict[str, str] = {}
+        not_approved: dict[tuple[Component, bool], str | None] | None = None
         for kind in _NAMED:
             # A name may be there twice: one caller sees the first one, and another caller the second.
-            merged = [(name, found.component) for name, found in self.catalog.merged(kind, None, ())]
+            ways = list(self.catalog.merged(kind, None, ()))
+            merged = [(name, found.component) for name, found in ways]
             listed = dict(merged)
             entries: dict[str, Any] = getattr(self.shape, kind)
             faults += [*self._unknown(kind, entries, listed), *self._unmatched(kind, merged)]
             selection = self._selections[kind]
             through = list(dict.fromkeys(name for name, component in merged if selection.admits(name, component)))
             if kind == "tools" and self._book is not None:
-                pinned = ((name, _pinned(component)) for name, component in merged)
-                refused = self._book.not_approved(pinned, self.catalog.is_read)
-                withheld = {name: why for name, why in refused.items() if name in through}
+                pinned = [ListedTool(name, _pinned(each.component), _is_for_all(each.way)) for name, each in ways]
+                keys = [(each.component, _is_for_all(each.way)) for _, each in ways]
+                not_approved = dict(zip(keys, self._book.judge(pinned, self.catalog.is_read), strict=True))
             for name in tuple(through):
-                if (fault := self._fault(kind, name, listed[name], entries.get(name))) is not None:
+                if (entry := entries.get(name)) is None:
+                    continue
+                same = [each for named, each in ways if named == name]
+                if (fault := self._fault(kind, name, same, entry)) is not None:
                     faults.append(fault)
                     if kind == "tools":
                         withheld[name] = "This tool is not available: the shape that an operator gave it does not fit."
@@ -145,21 +152,26 @@ class ShapedMount(Mount):
                         through = [each for each in through if each != name]
             inner[kind], public[kind] = _named(kind, through, entries, faults)
         faults += self._unknown_resources()
-        return _Names(version, inner, public, withheld, tuple(faults))
+        return _Names(version, inner, public, withheld, not_approved, tuple(faults))
 
-    def _fault(self, kind: str, name: str, component: Any, entry: Any) -> ShapeFault | None:
-        """Return why a component cannot have its form; None where it can."""
-        if entry is None:
-            return None
-        try:
-            if kind == "tools":
-                ShapedTool(component, self, component.key, entry, None)
-            else:
-                ShapedPrompt(component, self, component.key, entry)
-        except ServerError as error:
-            argument = ("arguments", error.argument) if isinstance(error, ArgumentMistake) else ()
-            return ShapeFault(f"the {kind[:-1]} {name!r} is withheld: {error}", (kind, name, *argument))
-        return None
+    def _fault(self, kind: str, name: str, founds: Sequence[Found[Any]], entry: Any) -> ShapeFault | None:
+        """Return why the components of a name cannot have their form; None where one can.
+
+        Those in lists for some callers do not count, unless all are.
+        """
+        fault: ShapeFault | None = None
+        for found in [each for each in founds if _is_for_all(each.way)] or founds:
+            component = found.component
+            try:
+                if kind == "tools":
+                    ShapedTool(component, self, component.key, entry, None)
+                else:
+                    ShapedPrompt(component, self, component.key, entry)
+                return None
+            except ServerError as error:
+                argument = ("arguments", error.argument) if isinstance(error, ArgumentMistake) else ()
+                fault = ShapeFault(f"the {kind[:-1]} {name!r} is withheld: {error}", (kind, name, *argument))
+        return fault
 
     def _unknown_resources(self) -> list[ShapeFault]:
         listed = {
@@ -248,7 +260,7 @@ class ShapedMount(Mount):
             return None
         try:
             if isinstance(component, ToolBase):
-                return self._make_tool(component, name, public, table)
+                return self._make_tool(component, name, public, table, _is_for_all(below))
             assert isinstance(component, Prompt)
             entry = self.shape.prompts.get(name)
             return component if entry is None else ShapedPrompt(component, self, public, entry)
@@ -257,10 +269,13 @@ class ShapedMount(Mount):
             log.warning("the shape of %r: %r is left out: %s", self.catalog.owner.name, name, error)
             return None
 
-    def _make_tool(self, tool: ToolBase, name: str, public: str, table: _Names) -> ToolBase:
+    def _make_tool(self, tool: ToolBase, name: str, public: str, table: _Names, is_for_all: bool) -> ToolBase:
         entry = self.shape.tools.get(name)
-        if name in table.withheld:
-            return WithheldTool(tool, self, public, entry or _AS_IT_IS, table.withheld[name])
+        why = table.withheld.get(name)
+        if why is None and table.not_approved is not None:
+            why = table.not_approved.get((tool, is_for_all), UNKNOWN)
+        if why is not None:
+            return WithheldTool(tool, self, public, entry or _AS_IT_IS, why)
         budget = self.shape.result_budget if entry is None or entry.result_budget is None else entry.result_budget
         if entry is None and budget is None:
             return tool
@@ -472,6 +487,11 @@ def _name_at_mount(component: Component, below: Way) -> str:
     for mount in reversed(below):
         name = mount.public_name(component.kind, name)
     return name
+
+
+def _is_for_all(below: Way) -> bool:
+    """Return whether a component is in lists for all callers, and not in those of an account or of some clients."""
+    return all(mount.catalog.audience is None for mount in below)
 
 
 def _pinned(tool: ToolBase) -> Definition:

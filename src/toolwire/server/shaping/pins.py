@@ -2,6 +2,10 @@
 
 A server can change what a tool does, or what its description tells the model, after somebody has looked at it and
 agreed. The approved definitions are in a store, so that they outlive the process and every replica has the same.
+
+Each definition is judged by itself. A server may list a tool in another form for some callers: those with an account,
+a session, or fewer capabilities. Such a variant is withheld from them, and from no other caller, until it is approved
+beside the definition for all.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolwire.protocol.errors import BAD_JSON, ServerError
 from toolwire.protocol.tool_changes import Change, Definition, changes, complete_definition, digest_of, is_same_json
@@ -28,13 +32,20 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 FRESH_SECONDS: Final = 1.0
 #: How many tools of one server wait for an approval at most. Further ones are withheld, and are not kept.
 MAX_WAITING: Final = 1000
+#: How many variants of one tool are approved, and how many wait for an approval. A new one evicts the oldest.
+MAX_VARIANTS: Final = 8
+#: The reason for a tool before the approvals were read.
+UNKNOWN: Final = "It is not known yet whether this tool was approved. Try again in a moment."
 _ATTEMPTS: Final = 8
 # Also a digest that was copied in part or written in capitals: it is not the end of a name.
 _DIGEST_FORM: Final = re.compile(r"[0-9a-fA-F]+")
 
 
 class Quarantined(Struct, frozen=True):
-    """A tool that waits for an approval: the definition that was approved, and the one that the server lists now."""
+    """A tool that waits for an approval: the definition that was approved, and the one that the server lists now.
+
+    A tool that some callers see in other forms may be there several times.
+    """
 
     tool: str
     before: Definition | None
@@ -49,11 +60,39 @@ class Quarantined(Struct, frozen=True):
         return [] if self.before is None else changes(self.tool, self.before, self.after)
 
 
+class ListedTool(NamedTuple):
+    """A tool in a list of a mounted server."""
+
+    name: str
+    definition: Definition
+    is_for_all: bool
+    """Whether the list is for all callers, and not for some of them."""
+
+
+#: Further definitions of tools, for some callers, the oldest first.
+Variants: TypeAlias = dict[str, list[Definition]]
+
+
 class _Record(Struct):
     """The definitions of one server, as the store has them."""
 
     approved: dict[str, Definition] = {}
     waiting: dict[str, Definition] = {}
+    variants: Variants = {}
+    """Approved for lists that are not for all callers, beside `approved`."""
+    waiting_variants: Variants = {}
+    """Those that this process or another one has listed. They stay when such a list is gone."""
+
+    def each_waiting(self) -> Iterator[tuple[str, Definition]]:
+        yield from self.waiting.items()
+        for name, variants in self.waiting_variants.items():
+            yield from ((name, each) for each in variants)
+
+    def approves(self, tool: ListedTool) -> bool:
+        definition = tool.definition
+        if is_same_json(self.approved.get(tool.name), definition):
+            return True
+        return not tool.is_for_all and _has(self.variants.get(tool.name, ()), definition)
 
 
 _read = msgspec.json.Decoder(_Record).decode
@@ -142,56 +181,75 @@ class PinBook:
         self._stored: bytes | None = None
         self._is_new = False
         """Whether the store had no record when it was read."""
+        self._withholds = False
+        """Whether a tool of the newest lists waits for an approval."""
         self._read_at = float("-inf")
         self._saving = SingleFlight[None]()
 
     # --- what comes through ---
 
-    def not_approved(self, listed: Iterable[tuple[str, Definition]], is_read: bool = True) -> dict[str, str]:
-        """Return the tools of a list that do not come through, each with the reason.
+    def judge(self, listed: Sequence[ListedTool], is_read: bool = True) -> list[str | None]:
+        """Return for each listed tool why it does not come through; None for one that does.
 
-        A name may be there twice, because accounts get other lists. Then all of its definitions have to be approved.
         `is_read` is False while the list of the server is not read: an unread list is not an empty one.
         """
-        tools: dict[str, Definition] = {}
-        approved = {} if self._record is None else self._record.approved
-        for name, definition in listed:
-            if name in approved and "_meta" not in approved[name] and not changes(name, approved[name], definition):
-                # An approval of an earlier version: what it did not cover is approved as it is now.
-                approved[name] = complete_definition(approved[name], definition)
-                self._save_soon()
-            if is_same_json(tools.setdefault(name, definition), approved.get(name)):
-                tools[name] = definition
         record = self._record
-        if not tools and not is_read:
-            return {}
-        if record is None:
-            return dict.fromkeys(tools, "It is not known yet whether this tool was approved. Try again in a moment.")
+        if record is None or (not listed and not is_read):
+            return [UNKNOWN for _ in listed]
+        by_name: dict[str, list[ListedTool]] = {}
+        for each in sorted(listed, key=lambda each: not each.is_for_all):
+            by_name.setdefault(each.name, []).append(each)
+            self._complete(record, each)
         if self._is_new and self._approve_first and not record.approved:
             # An empty list is a first list, too: what is listed after it is new.
             self._is_new = False
-            record.approved = dict(tools)
+            record.approved = {name: tools[0].definition for name, tools in by_name.items()}
             self._save_soon()
-        refused = [name for name, each in tools.items() if not is_same_json(record.approved.get(name), each)]
-        waiting = {name: tools[name] for name in refused[:MAX_WAITING]}
-        if not is_same_json(waiting, record.waiting):
-            for name in waiting.keys() - record.waiting.keys():
-                what = "has changed" if name in record.approved else "is new"
-                log.warning("the tool %r of %r %s and is withheld until it is approved", name, self._server, what)
-            record.waiting = waiting
+        reasons = [None if record.approves(each) else _reason(record, each) for each in listed]
+        self._withholds = any(reasons)
+        self._keep_waiting(record, by_name)
+        return reasons
+
+    def _complete(self, record: _Record, tool: ListedTool) -> None:
+        """Complete an approval of an earlier version: what it did not cover is approved as it is now."""
+        approved = record.approved.get(tool.name)
+        if approved is not None and "_meta" not in approved and not changes(tool.name, approved, tool.definition):
+            record.approved[tool.name] = complete_definition(approved, tool.definition)
             self._save_soon()
-        why = {True: "changed since it was approved", False: "was not approved yet"}
-        return {
-            name: f"This tool {why[name in record.approved]}. An operator of this server has to approve it."
-            for name in refused
-        }
+
+    def _keep_waiting(self, record: _Record, by_name: dict[str, list[ListedTool]]) -> None:
+        """Take note of the definitions that wait for an approval."""
+        waiting: dict[str, Definition] = {}
+        variants: Variants = {}
+        for name, tools in by_name.items():
+            refused = [each for each in tools if not record.approves(each)]
+            is_listed = any(is_same_json(record.approved.get(name), each.definition) for each in tools)
+            if refused and (refused[0].is_for_all or not is_listed) and len(waiting) < MAX_WAITING:
+                waiting[name] = refused[0].definition
+            known = [each for each in record.waiting_variants.get(name, ()) if not _has_approved(record, name, each)]
+            found = _joined(known, (each.definition for each in refused if not each.is_for_all), waiting.get(name))
+            if found and sum(map(len, variants.values())) < MAX_WAITING:
+                variants[name] = found
+        if is_same_json(waiting, record.waiting) and is_same_json(variants, record.waiting_variants):
+            return
+        for name in waiting.keys() - record.waiting.keys():
+            what = "has changed" if name in record.approved else "is new"
+            log.warning("the tool %r of %r %s and is withheld until it is approved", name, self._server, what)
+        for name, found in variants.items():
+            if not all(_has(record.waiting_variants.get(name, ()), each) for each in found):
+                text = (
+                    "the tool %r of %r is another one for some callers and is withheld from them until it is approved"
+                )
+                log.warning(text, name, self._server)
+        record.waiting, record.waiting_variants = waiting, variants
+        self._save_soon()
 
     def quarantined(self) -> list[Quarantined]:
         """Return the tools that wait for an approval."""
         record = self._record or _Record()
         return [
             Quarantined(name, record.approved.get(name), definition, digest_of(definition))
-            for name, definition in sorted(record.waiting.items())
+            for name, definition in sorted(record.each_waiting(), key=lambda each: each[0])
         ]
 
     async def approve(self, tools: Iterable[str]) -> list[str]:
@@ -200,12 +258,10 @@ class PinBook:
         for _ in range(_ATTEMPTS):
             record = self._record or _Record()
             chosen = _chosen(self._server, record, list(tools))
-            approved = {**record.approved, **{name: record.waiting[name] for name in chosen}}
-            waiting = {name: each for name, each in record.waiting.items() if name not in chosen}
-            if await self._write(_Record(approved, waiting)):
+            if await self._write(_approving(record, chosen)):
                 if self._changed is not None:
                     self._changed()
-                return chosen
+                return list(dict.fromkeys(name for name, _ in chosen))
             await self.load()
         raise ServerError(f"The pins of {self._server!r} change all the time; try again")
 
@@ -238,7 +294,7 @@ class PinBook:
     async def _save(self) -> None:
         record = self._record
         try:
-            if record is not None and not await self._write(_Record(record.approved, record.waiting)):
+            if record is not None and not await self._write(structs.replace(record)):
                 # Another replica was first. Its approvals count.
                 await self.load()
         except (StoreFull, StoreFailed) as error:
@@ -261,7 +317,7 @@ class PinBook:
 
     def freshen(self) -> Any:
         """Look for approvals of other processes: always while a tool waits, otherwise after some time."""
-        if (self._record is None or not self._record.waiting) and self._is_fresh():
+        if (self._record is None or not self._withholds) and self._is_fresh():
             return None
         return self.wait_until_known()
 
@@ -276,31 +332,84 @@ def _decoded(stored: bytes, server: str) -> _Record:
         raise ServerError(f"The pins of {server!r} in the store are damaged") from None
 
 
-def _chosen(server: str, record: _Record, tools: list[str]) -> list[str]:
-    """Return the names of the tools to approve. Raise `ServerError` for one that does not wait."""
-    return [_find_waiting(server, record, each) for each in tools] or list(record.waiting)
+def _reason(record: _Record, tool: ListedTool) -> str:
+    if tool.name not in record.approved:
+        why = "was not approved yet"
+    elif tool.is_for_all:
+        why = "changed since it was approved"
+    else:
+        why = "is another one for you than the one that was approved"
+    return f"This tool {why}. An operator of this server has to approve it."
 
 
-def _find_waiting(server: str, record: _Record, text: str) -> str:
-    """Return the name of the waiting tool that `NAME` or `NAME@DIGEST` means.
+def _has(definitions: Iterable[Definition], definition: Definition) -> bool:
+    return any(is_same_json(each, definition) for each in definitions)
+
+
+def _has_approved(record: _Record, name: str, definition: Definition) -> bool:
+    return record.approves(ListedTool(name, definition, is_for_all=False))
+
+
+def _joined(
+    known: list[Definition], further: Iterable[Definition], besides: Definition | None = None
+) -> list[Definition]:
+    """Return different definitions, the newest ones where there are too many."""
+    found = [each for each in known if not is_same_json(each, besides)]
+    for each in further:
+        if not is_same_json(each, besides) and not _has(found, each):
+            found.append(each)
+    return found[-MAX_VARIANTS:]
+
+
+def _approving(record: _Record, chosen: list[tuple[str, Definition]]) -> _Record:
+    """Return a record in which these definitions that waited are approved."""
+    approved, variants = dict(record.approved), dict(record.variants)
+    for name, definition in chosen:
+        if record.waiting.get(name) is definition:
+            approved[name] = definition
+        else:
+            variants[name] = _joined(variants.get(name, []), [definition])
+    left: Variants = {}
+    is_chosen = {id(definition) for _, definition in chosen}
+    for name, waiting_variants in record.waiting_variants.items():
+        found = [each for each in waiting_variants if id(each) not in is_chosen]
+        if found:
+            left[name] = found
+    waiting = {name: each for name, each in record.waiting.items() if id(each) not in is_chosen}
+    return _Record(approved, waiting, variants, left)
+
+
+def _chosen(server: str, record: _Record, tools: list[str]) -> list[tuple[str, Definition]]:
+    """Return the definitions to approve. Raise `ServerError` for a tool that does not wait."""
+    if not tools:
+        return list(record.each_waiting())
+    return [found for each in tools for found in _find_waiting(server, record, each)]
+
+
+def _find_waiting(server: str, record: _Record, text: str) -> list[tuple[str, Definition]]:
+    """Return the waiting definitions that `NAME` or `NAME@DIGEST` means.
 
     The server chooses the names. A tool named `send@DIGEST` must not take the approval of a definition of `send`, so
     that what looks like a digest is one, and a name that ends like this needs the digest of its own definition.
     """
+    waiting: dict[str, list[Definition]] = {}
+    for each, definition in record.each_waiting():
+        waiting.setdefault(each, []).append(definition)
     name, mark, digest = text.rpartition("@")
     if mark and not digest:
         raise ServerError(f"{text!r} has no digest behind the @: copy it from the list of what waits")
     is_digest = bool(mark) and _DIGEST_FORM.fullmatch(digest) is not None
-    if text in record.waiting and not (is_digest or (mark and name in record.waiting)):
-        return text
-    if mark and name in record.waiting and (is_digest or text not in record.waiting):
-        if digest != digest_of(record.waiting[name]):
+    if text in waiting and not (is_digest or (mark and name in waiting)):
+        return [(text, each) for each in waiting[text]]
+    if mark and name in waiting and (is_digest or text not in waiting):
+        found = [(name, each) for each in waiting[name] if digest_of(each) == digest]
+        if not found:
             raise ServerError(f"The definition of {name!r} is another one now: look at it again")
-        return name
-    if text in record.waiting:
+        return found
+    if text in waiting:
         raise ServerError(
             f"{text!r} may be the name of a tool, or a name with a digest: write {text + '@DIGEST'!r}, with the digest "
             "from the list of what waits"
         )
-    known = ", ".join(map(repr, sorted(record.waiting))) or "none"
+    known = ", ".join(map(repr, sorted(waiting))) or "none"
     raise ServerError(f"{text!r} of {server!r} waits for no approval; waiting: {known}")
