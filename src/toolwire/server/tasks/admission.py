@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
@@ -26,78 +26,27 @@ from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Found
 from toolwire.server.components import ToolBase
 from toolwire.server.input_requests import Replay
-from toolwire.server.limits import Limits
 from toolwire.server.replay_state import resumes_rounds
 from toolwire.server.tasks.callers import Gone, caller_in, line_of, owner_of, request_of, stored, task_of
-from toolwire.server.tasks.following import Following
 from toolwire.server.tasks.parts import TaskParts
 from toolwire.server.tasks.running_tasks import Run
-from toolwire.server.tasks.task_records import Quota, Records, TasksUnreachable, decode_record, id_in, kind_of, owner_in
+from toolwire.server.tasks.service import TaskService
+from toolwire.server.tasks.task_records import TasksUnreachable, decode_record, id_in, kind_of, owner_in
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.stores import LeaseLost, QueueFull, Ready, Task
-from toolwire.wire.shares import Caller, Shares, Taken, Turns, is_distinct
+from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
 
 if TYPE_CHECKING:
     pass
 
 
-class Admitting(Protocol):
-    """The tasks of a server, as far as accepting calls and taking tasks need them."""
-
-    elsewhere: TasksElsewhere
-    following: Following
-    quota: Quota
-    records: Records
-    slots: Turns
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def is_draining(self) -> bool: ...
-
-    async def ready(self) -> None: ...
-
-    async def process(self) -> str: ...
-
-    def new_run(self, call: Call, found: Found[ToolBase], ttl_ms: int, owner: str) -> Run: ...
-
-    async def create_for(self, run: Run, *, most_ready: int | None = None, **details: Any) -> Record: ...
-
-    def adopt(self, run: Run, key: str, record: Record, data: bytes, process: str) -> None:
-        """Follow a run from now on: this process holds its task."""
-
-    async def begin(self, run: Run) -> bool:
-        """Write down that the handler is about to run. Return whether it may."""
-
-    async def write_end(self, key: str, ending: Callable[[Record], bool], *, holder: str = "") -> Record | None: ...
-
-    def abandon(self, run: Run) -> None: ...
-
-    def over(self, run: Run) -> None: ...
-
-    async def wait_for_slot(self, run: Run) -> None: ...
-
-    async def is_queue_empty(self) -> bool: ...
-
-    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
-
-    async def announce_ready(self) -> None: ...
-
-    async def become_ready(self, servers: set[str]) -> None: ...
-
-    def doubt(self) -> None:
-        """Note that the store may know something of this process that the process does not know."""
-
-    def signed(self, result: Any) -> Any: ...
-
-
 class Acceptance:
     """Answers calls of tools that run as tasks: with a result, or with a task."""
 
-    def __init__(self, kernel: TaskParts, tasks: Admitting) -> None:
+    def __init__(self, kernel: TaskParts, tasks: TaskService, elsewhere: TasksElsewhere) -> None:
         self._kernel = kernel
         self._tasks = tasks
+        self._elsewhere = elsewhere
         limits = tasks.limits
         self.waiting: Shares = Shares(limits.tasks_waiting, limits.share, "tasks waiting", seconds=5)
         """The tasks that were accepted here and wait to be started."""
@@ -108,7 +57,7 @@ class Acceptance:
         call.may_be_task = tool.task is not None
         chosen = "call" if getattr(call.outlet, "in_process", False) else self._verdict(call, tool)
         if tool.has_foreign_tasks:
-            called = tool.call_elsewhere(call, params.arguments, chosen, self._tasks.elsewhere)
+            called = tool.call_elsewhere(call, params.arguments, chosen, self._elsewhere)
             return await self._kernel.runner.run(call, found, params.name, called)
         if chosen == "call":
             return await self._run_as_call(call, found)
@@ -259,7 +208,7 @@ _AT_ONCE: Final = 100
 class Taking:
     """Takes tasks when a slot is free and a bell says that there are some, and now and then without a bell."""
 
-    def __init__(self, kernel: TaskParts, work: LoopParts, tasks: Admitting, server: str) -> None:
+    def __init__(self, kernel: TaskParts, work: LoopParts, tasks: TaskService, server: str) -> None:
         self._kernel = kernel
         self._work = work
         self._tasks = tasks

@@ -98,7 +98,7 @@ class TaskManager:
         self.restoring: Restoring = Restoring(stores, self.records, self._lease)
         self._watcher = Watcher(self, stores, self._lease, self.letters, self.counts)
         self.elsewhere: TasksElsewhere = TasksElsewhere(kernel, work.hub, self)
-        self.acceptance: Acceptance = Acceptance(kernel, self)
+        self.acceptance: Acceptance = Acceptance(kernel, self, self.elsewhere)
         self._taking = Taking(kernel, work, self, self.records.server)
         self._workers: ThreadWorkers | None = None
         self._capabilities: Mapping[str, Any] = {}

@@ -21,25 +21,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import UNSET
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError, counted
 from toolwire.protocol.tasks import Record
-from toolwire.server.limits import Limits
 from toolwire.server.tasks.admission import no_slot
 from toolwire.server.tasks.dead_letters import DeadLetters
-from toolwire.server.tasks.following import Following, Restoring
 from toolwire.server.tasks.parts import TaskCounts
+from toolwire.server.tasks.service import TaskService
 from toolwire.server.tasks.task_records import (
     AT_ONCE,
     PREFIX,
     NoRoom,
-    Records,
     decode_record,
     is_worker,
     kind_of,
@@ -62,55 +60,12 @@ _READY: Final = ("put back", "run again")
 _HELD_AT_ONCE: Final = 1000
 
 
-class Watched(Protocol):
-    """The tasks of a server, as far as the watcher and the comparison need them."""
-
-    @property
-    def records(self) -> Records: ...
-
-    @property
-    def restoring(self) -> Restoring: ...
-
-    @property
-    def following(self) -> Following: ...
-
-    def holds(self, key: str) -> bool: ...
-
-    async def become_ready(self, servers: set[str]) -> None: ...
-
-    async def change(
-        self,
-        key: str,
-        edit: Callable[[Record], bool],
-        *,
-        holder: str = "",
-        last: bytes | None = None,
-        orphan_of: str = "",
-        delay: float = 0.0,
-    ) -> Record | None: ...
-
-    async def end_damaged(
-        self, key: str, seconds: float, *, holder: str = "", orphan_of: str = ""
-    ) -> Record | None: ...
-
-    def kinds(self) -> Sequence[str]: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def takes(self) -> tuple[int, bool]:
-        """Return how often this process began to take tasks, and whether it does so now."""
-
-    def held_keys(self) -> set[str]: ...
-
-
 class Watcher:
     """Looks every third of a lease."""
 
     def __init__(
         self,
-        tasks: Watched,
+        tasks: TaskService,
         stores: Stores,
         lease: Lease,
         letters: DeadLetters,
@@ -344,7 +299,7 @@ class Repair:
     """The comparison rounds of this process."""
 
     def __init__(
-        self, tasks: Watched, stores: Stores, lease: Lease, lose: Callable[[Task, bool], Awaitable[bool]]
+        self, tasks: TaskService, stores: Stores, lease: Lease, lose: Callable[[Task, bool], Awaitable[bool]]
     ) -> None:
         """`lose` decides on a task without a place whose process is gone.
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -23,20 +23,18 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import BAD_JSON, INVALID_PARAMS, CallRefused, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import VERSION, BadSeal
-from toolwire.protocol.tasks import Record
 from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.components import ToolBase
 from toolwire.server.foreign_tasks import ForeignTask, ForeignTasks, TaskElsewhere
 from toolwire.server.judgements import Judgement
-from toolwire.server.limits import Limits
 from toolwire.server.subscriptions import Hub
-from toolwire.server.tasks.callers import JudgedTask, TaskPermissions, owner_of
-from toolwire.server.tasks.ends import Ends
+from toolwire.server.tasks.callers import JudgedTask, owner_of
 from toolwire.server.tasks.following import FILTER
 from toolwire.server.tasks.parts import TaskParts
 from toolwire.server.tasks.running_tasks import Followed
-from toolwire.server.tasks.task_records import Records, reached
+from toolwire.server.tasks.service import TaskService
+from toolwire.server.tasks.task_records import reached
 from toolwire.wire.shares import StorageBudget, is_distinct
 
 if TYPE_CHECKING:
@@ -83,21 +81,6 @@ def _context(call: Call) -> bytes:
     return b"task/" + owner_of(call).encode()
 
 
-class KeptTasks(Protocol):
-    """The tasks whose records are here."""
-
-    ends: Ends
-    permissions: TaskPermissions
-    records: Records
-
-    @property
-    def limits(self) -> Limits: ...
-
-    async def create_hosted(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record: ...
-
-    async def write_end(self, key: str, ending: Callable[[Record], bool]) -> Record | None: ...
-
-
 class _Late(NamedTuple):
     """The policies for what leaves of a task, then and now."""
 
@@ -109,7 +92,7 @@ class _Late(NamedTuple):
 class TasksElsewhere:
     """The tasks of all servers behind this one."""
 
-    def __init__(self, kernel: TaskParts, hub: Hub, tasks: KeptTasks) -> None:
+    def __init__(self, kernel: TaskParts, hub: Hub, tasks: TaskService) -> None:
         self._kernel = kernel
         self._hub = hub
         self._tasks = tasks
