@@ -23,6 +23,7 @@ from toolwire.client.requests import RequestSender
 from toolwire.client.tools import decode_result, decode_typed
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import (
     INVALID_PARAMS,
     NotSupported,
@@ -455,7 +456,7 @@ class _Started(Struct):
 
 
 def _decode_started(raw: Raw) -> _Started:
-    answer = msgspec.json.decode(raw, type=_Answer)
+    answer = decoder_of(_Answer).decode(raw)
     identifier = answer.task_id if answer.task is UNSET else answer.task.task_id
     # A task completes the request as a result does.
     kind = "complete" if identifier and answer.result_type == "task" else answer.result_type
@@ -480,7 +481,7 @@ def check_task_id(method: str, identifier: str, raw: Raw) -> None:
 
     An answer without a name passes: on 2026-07-28, those to `tasks/update` and `tasks/cancel` are empty.
     """
-    named = msgspec.json.decode(raw, type=_Named)
+    named = decoder_of(_Named).decode(raw)
     found = named.task_id
     if method == "tasks/result":
         # 2025-11-25 tasks: the result belongs to a call, and names its task in `_meta`.
@@ -503,7 +504,7 @@ def _decode_nothing(raw: Raw) -> Any:
 
 
 def _decode_core(raw: Raw) -> TaskState:
-    return state_of(msgspec.json.decode(raw, type=t.GetTaskResult))
+    return state_of(decoder_of(t.GetTaskResult).decode(raw))
 
 
 def state_of(task: t.Task) -> TaskState:
@@ -512,7 +513,7 @@ def state_of(task: t.Task) -> TaskState:
 
 
 def _decode_detailed(raw: Raw) -> TaskState:
-    task = msgspec.json.decode(raw, type=_Detailed)
+    task = decoder_of(_Detailed).decode(raw)
     return TaskState(
         **_common(task, task.ttl_ms, task.poll_interval_ms),
         questions={} if task.input_requests is UNSET else task.input_requests,

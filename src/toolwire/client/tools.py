@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.client.errors import InvalidResponse
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import ToolFailed, ToolwireError
 from toolwire.protocol.parameter_headers import BadHeader, Paths, header_paths, parameter_headers
 
@@ -120,7 +121,7 @@ class RawResult(Struct):
     @property
     def is_error(self) -> bool:
         """Is true for the result of a tool that failed."""
-        return msgspec.json.decode(self.raw, type=_MayFail).is_error is True
+        return decoder_of(_MayFail).decode(self.raw).is_error is True
 
 
 class _MayFail(Struct, rename="camel"):
@@ -154,7 +155,7 @@ def decode_called_typed(raw: Raw) -> Any:
 
 def _task_in(raw: Raw) -> TaskAnswer | None:
     try:
-        task = msgspec.json.decode(raw, type=t.TaskCreatedResult)
+        task = decoder_of(t.TaskCreatedResult).decode(raw)
     except msgspec.ValidationError:
         return None
     return TaskAnswer(task.task_id) if task.result_type == "task" else None

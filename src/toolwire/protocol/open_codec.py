@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw, inspect
 
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.surrogates import encode_readable
 
 T = TypeVar("T")
@@ -74,11 +75,6 @@ def request_meta(params: bytes | Raw) -> dict[str, Any]:
     return _only_meta_decoder.decode(params).meta
 
 
-@lru_cache(maxsize=512)
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(type_)
-
-
 @overload
 def decode(type_: type[T], data: bytes | str | Raw) -> T: ...
 
@@ -93,7 +89,7 @@ def decode(type_: Any, data: bytes | str | Raw) -> Any:
     Unknown members end up in `Wire.extra`, content blocks of an unknown type become `UnknownContent`. Whatever does not
     fit, invalid base64 included, is a `msgspec.ValidationError`; what is no JSON is a `msgspec.DecodeError`.
     """
-    decoder = _decoder(type_)
+    decoder = decoder_of(type_)
     try:
         tree = msgspec.json.decode(data)
     except UnicodeDecodeError:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import (
     BAD_JSON,
     INTERNAL_ERROR,
@@ -177,7 +178,7 @@ class Rounds:
     def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> State:
         """Take up the state of the round before, and the answers that came with it."""
         try:
-            state = msgspec.json.decode(payload, type=State)
+            state: State = decoder_of(State).decode(payload)
         except BAD_JSON:
             raise invalid_state() from None
         if state.request != self.request or state.principal != self.principal or now > state.expires:
@@ -277,7 +278,7 @@ def dump_state(state: State) -> bytes:
 def checked_answer(key: str, kind: str, response: Raw) -> Raw:
     """The answer to a question, if it is one; -32602 otherwise."""
     try:
-        msgspec.json.decode(response, type=_RESULTS[kind])
+        decoder_of(_RESULTS[kind]).decode(response)
     except (msgspec.DecodeError, RecursionError) as error:
         text = str(error) if isinstance(error, msgspec.ValidationError) else "it cannot be read"
         raise ProtocolError(INVALID_PARAMS, f"The answer to {key[:100]!r} is not a {kind} result: {text}") from None

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import (
     BAD_JSON,
     INTERNAL_ERROR,
@@ -135,7 +136,7 @@ def wanted_ttl(task: Raw | UnsetType) -> int | UnsetType:
     Read only where it means something: 2026-07-28 tells servers to ignore it, whatever it is.
     """
     try:
-        return UNSET if task is UNSET else msgspec.json.decode(task, type=t.TaskMetadata).ttl
+        return UNSET if task is UNSET else decoder_of(t.TaskMetadata).decode(task).ttl
     except msgspec.ValidationError as error:
         raise ProtocolError(INVALID_PARAMS, f"Invalid params for tools/call: {error} in `task`") from None
 
@@ -270,7 +271,7 @@ class Unreadable(ProtocolError):
 def decode(data: bytes, identifier: str | None = None) -> Record:
     """Read a record; raise `Unreadable` if it is damaged or has another id."""
     try:
-        record = msgspec.json.decode(data, type=Record)
+        record: Record = decoder_of(Record).decode(data)
         data.decode()  # The decoder does not look into calls, questions and results.
     except BAD_JSON:
         raise Unreadable from None

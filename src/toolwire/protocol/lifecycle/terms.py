@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import Method
@@ -70,7 +71,7 @@ class Offer(Protocol):
 @lru_cache(maxsize=512)
 def decoder(params: type[Any]) -> Callable[[bytes | Raw], Any]:
     """The compiled decoder of a params type."""
-    return msgspec.json.Decoder(params).decode
+    return decoder_of(params).decode
 
 
 def decode_params(row: Method, raw: Raw | UnsetType) -> Any:
