@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import AsyncMock, patch
+from unittest.mock import AsyncMock, Mock, patch
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from toolwire.auth.principal import Principal
 from toolwire.auth.proxy.sealed import Code, Refresh, SealedAccess, SealedRegistration, SealedRequest, Seals
 from toolwire.auth.vault.links import LINK_SECONDS, AccountForm, Link, Links, PageForm, Pending
 from toolwire.auth.vault.records import Owner, RecordKey, SealedRecords, VaultRecord
+from toolwire.gateway.asked_questions import AskedQuestions
 from toolwire.gateway.relaying import Relay, _State
 from toolwire.http.legacy.session_token import SessionToken, SessionTokens, principal_digest
 from toolwire.protocol import types as t
@@ -213,6 +214,9 @@ def relay() -> Any:
     """Return the way to a server behind a gateway, as far as it seals."""
     made: Any = Relay.__new__(Relay)
     made.name, made.connections = "back", SimpleNamespace(take_up=None)
+    made.asked = Mock(spec=AskedQuestions)
+    made.asked.sign.return_value = "the server that asked"
+    made.asked.has_asked.side_effect = lambda call, signed: signed in ("", "the server that asked")
     return made
 
 
@@ -244,7 +248,7 @@ def of_relayed_state(value: str) -> Form:
         wrapped: dict[str, str] = msgspec.json.decode(sealed)
         return wrapped["requestState"]
 
-    return Form(value, seal, lambda text: asyncio.run(relay()._taken_up(relayed_call(text), {}))["requestState"])
+    return Form(value, seal, lambda text: asyncio.run(relay()._taken_up(relayed_call(text), {}))[0]["requestState"])
 
 
 def of_held_call(value: tuple[str, int]) -> Form:
