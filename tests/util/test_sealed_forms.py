@@ -232,6 +232,7 @@ def relayed_call(text: str | None = None) -> Any:
         params=t.CallToolRequestParams(name="tool", request_state=UNSET if text is None else text),
         principal=Principal("ann"),
         host=SimpleNamespace(seal_state=seal_state, open_state=open_state),
+        settings=SimpleNamespace(limits=Limits()),
         request=SimpleNamespace(caller=None, log_level=UNSET, capabilities={}),
         progress_token=None,
         outlet=None,

@@ -872,6 +872,8 @@ class Relay:
                 raise invalid_state()
             if not self.asked.has_asked(call, state.asker):
                 raise self._asker_gone()
+            if state.held is not None:
+                raise invalid_state()
             answered = state.asked
             if state.state is not None:
                 members["requestState"] = state.state
