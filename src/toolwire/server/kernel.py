@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw, UnsetType, structs
@@ -20,6 +21,7 @@ from toolwire.protocol.errors import (
     InsufficientScope,
     ProtocolError,
     ResourceNotFound,
+    ToolwireError,
     UrlRequired,
 )
 from toolwire.protocol.jsonrpc import encode_notification
@@ -345,6 +347,33 @@ class Kernel:
             result = await (self._operations.get(request.method) or self._extended)(call)
             return self.results.finish(request.revision, result, is_open=False)
         return self.results.finish(request.revision, await self._entry(call))
+
+    async def find_meant(self, call: Call) -> Incoming:
+        """Return the request that `handle` answers for one: with the tool that `call_tool` or a view means."""
+        request = call.request
+        is_search = self.settings.search is not None and request.method == "tools/call"
+        if not is_search and not (self.catalog.has_upstreams and request.method in ("tools/call", "resources/read")):
+            return request
+        before = CURRENT.set(call)
+        try:
+            if is_search:
+                request = await self.tool_search.find_inner(call) or request
+            # A view is judged later, and its request is not changed here.
+            call.request = structs.replace(request, params=structs.replace(request.params))
+            await self.load_caller_lists(call)
+            self.upstream_views.resolve(call)
+        except ToolwireError:
+            return request  # It fails again when it is answered.
+        finally:
+            CURRENT.reset(before)
+        return call.request
+
+    async def record_refusal(self, call: Call, error: InsufficientScope) -> None:
+        """Have observers and metrics count a call that was refused before its answer began. Nothing of it runs."""
+        call.denial, call.refusal = error, "scope"
+        CURRENT.set(call)
+        with suppress(InsufficientScope):
+            await with_observers(self._observers, self._admitted)(call)
 
     async def load_caller_lists(self, call: Call) -> None:
         """Load the lists of servers elsewhere that differ between callers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
@@ -21,6 +21,7 @@ from toolwire.protocol.lifecycle import SUPPORTED, Incoming, Offer, ServerLifecy
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.bus_relay import BusRelay
+from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Owner
 from toolwire.server.context import Progress
 from toolwire.server.handler_deadline import RunningHandlers
@@ -524,13 +525,17 @@ class Runtime:
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
         """Raise `InsufficientScope` when the caller lacks what the calls need."""
-        access = self.kernel.access
+        kernel = self.kernel
+        if not kernel.access.active:
+            return
+        meant = [await kernel.find_meant(self._call_before_stream(call)) for call in calls]
         try:
-            access.admit_all(calls)
+            kernel.access.admit_all(meant)
         except InsufficientScope:
-            for call in calls:
-                # Observers and metrics count this call as refused.
-                if access.needed(call) is not None:
-                    with suppress(InsufficientScope):
-                        await self.handle(call, Nowhere(is_local=False))
+            for call in meant:
+                if (needed := kernel.access.needed(call)) is not None:
+                    await kernel.record_refusal(self._call_before_stream(call), InsufficientScope(needed, call.id))
             raise
+
+    def _call_before_stream(self, request: Incoming) -> Call:
+        return Call(self.kernel, request, Nowhere(is_local=False), self.work)
