@@ -506,15 +506,15 @@ class Gateway(Server):
             )
         self._reported_names = hidden
         self._warn_of_withheld()
-        blocks: list[str] = []
+        blocks: list[tuple[Upstream, str]] = []
         room = MAX_ALL_INSTRUCTIONS
         upstreams = self.fronts.front.upstreams
         for name, remote in upstreams.items():
             text = (remote.remote_instructions or "")[: min(MAX_INSTRUCTIONS, room)]
             room -= len(text)
             if text:
-                blocks.append(f"{name}: {text}")
-        self.kernel.offer.tell_further_instructions("\n\n".join(blocks))
+                blocks.append((remote, f"{name}: {text}"))
+        self.kernel.offer.tell_further_instructions(blocks)
         if any(remote.availability.last_change is None for remote in upstreams.values()):
             # Clients are told once what there is, and this server may have any of them.
             self.kernel.offer.add_families(("tools", "resources", "prompts"))

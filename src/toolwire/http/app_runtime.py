@@ -41,7 +41,7 @@ from toolwire.protocol.http import (
     status_of,
 )
 from toolwire.protocol.jsonrpc import encode_answer, encode_error
-from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import encode_failure, encode_stopped
@@ -73,6 +73,9 @@ class AppHost(SessionHost, SseHost, Protocol):
 
     def offer_alone_to(self, principal: Any) -> Offer:
         """Return what is offered to a caller whose requests have no session."""
+
+    def declare_to(self, principal: Any) -> Declare:
+        """Return what leaves out of the answer to `initialize` what a caller may not know."""
 
     async def start(self) -> None: ...
 
@@ -144,7 +147,7 @@ class AppRuntime:
         self._lifecycle.era = "modern"
         self._stateless = None
         if self._application.stateless:
-            self._stateless = Stateless(host.offer_alone_to, host.handler, self, host.admit)
+            self._stateless = Stateless(host.offer_alone_to, host.handler, self, host.admit, host.declare_to)
 
     # --- starting and stopping ---
 

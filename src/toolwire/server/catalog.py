@@ -640,6 +640,10 @@ class Catalog:
                 found.update(dict.fromkeys((host, *host.hosts_told_of(uri))))
         return list(found)
 
+    def sees_server(self, owner: Owner, sees: Sees) -> bool:
+        """Return whether a caller may know of a server that is mounted here itself."""
+        return any(_sees_server(mount, (mount,), sees) for mount in self.mounts if mount.catalog.owner is owner)
+
     def ways_to(self, server: str, way: Way = ()) -> Iterator[tuple[Owner, Way]]:
         """Yield the servers of a name, here and mounted here, with the mounts that lead to them."""
         if self.owner.name == server:
@@ -766,10 +770,23 @@ class Catalog:
         """Return the settings of the extensions, merged where several servers have one together."""
         return self._all_extended().settings
 
-    def all_further_capabilities(self) -> dict[str, Any]:
-        """Return the capabilities of servers elsewhere that nobody here knows. The first server decides."""
+    def seen_extension_settings(self, sees: Sees) -> Mapping[str, Mapping[str, Any]]:
+        """Return the settings of the extensions that are offered, of the servers that a caller may know of."""
+        offered, held = self._all_extended(), dict[str, list[Extension]]()
+        for extension, owner, way in self.each_extension(()):
+            name = extension.identifier
+            is_offered = name in offered.extensions and owner not in offered.withheld.get(name, ())
+            if is_offered and sees(Found(any_resource(), owner, way)):
+                held.setdefault(name, []).append(extension)
+        return {name: merged_settings(extensions) for name, extensions in held.items()}
+
+    def all_further_capabilities(self, sees: Sees | None = None) -> dict[str, Any]:
+        """Return the capabilities of servers elsewhere that no type here knows. The first server decides.
+
+        With `sees`, only the servers count that a caller may know of.
+        """
         found: dict[str, Any] = {}
-        for catalog in (self, *self.family()):
+        for catalog in (self, *self.family()) if sees is None else self._each_seen(sees):
             for name, value in catalog.further_capabilities.items():
                 held = found.setdefault(name, value)
                 if isinstance(held, dict) and isinstance(value, dict):

@@ -374,15 +374,20 @@ class Methods:
     # --- lists ---
 
     async def _discover(self, call: Call) -> Any:
-        capabilities = self._parts.offer.capabilities(MODERN)
-        is_marked = call.principal is None and call.outlet.is_local and self._access.restricts
-        return self._cached(
-            t.DiscoverResult(
-                supported_versions=list(SUPPORTED),
-                capabilities=mark_restricted(capabilities) if is_marked else capabilities,
-                instructions=self._parts.offer.instructions,
-            )
+        offer = self._parts.offer
+        capabilities, instructions = offer.capabilities(MODERN), offer.instructions
+        cache: Cache | None = None
+        if self._access.restricts:
+            if call.principal is None and call.outlet.is_local:
+                capabilities = mark_restricted(capabilities)
+            elif offer.has_remote_parts:
+                sees = self._access.view_of(call.principal).sees
+                capabilities, instructions = offer.seen_capabilities(capabilities, sees), offer.seen_instructions(sees)
+                cache = self._private(self.cache)
+        result = t.DiscoverResult(
+            supported_versions=list(SUPPORTED), capabilities=capabilities, instructions=instructions
         )
+        return self._cached(result, cache)
 
     def view(self, call: Call) -> View | None:
         """Return what the caller sees; None for everything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -12,7 +12,7 @@ from toolwire.protocol.lifecycle import Offer
 from toolwire.protocol.methods import Method
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Owner, Sees
 from toolwire.server.lowlevel import LowLevel
 
 #: The experimental capability of a server that restricts components, but nothing for its local client.
@@ -34,7 +34,7 @@ class ServerOffer:
         self._lowlevel = lowlevel
         self.implementation = implementation
         self._instructions = instructions or ""
-        self._further_instructions = ""
+        self._further_instructions: Sequence[tuple[Owner, str]] = ()
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
         self._families: set[str] = set()
@@ -128,7 +128,46 @@ class ServerOffer:
     @property
     def instructions(self) -> str | UnsetType:
         """The instructions of the server, and those of the servers behind it."""
-        return "\n\n".join(filter(None, (self._instructions, self._further_instructions))) or UNSET
+        return (
+            "\n\n".join(filter(None, (self._instructions, *(text for _, text in self._further_instructions)))) or UNSET
+        )
+
+    # --- what one caller may know ---
+
+    @property
+    def has_remote_parts(self) -> bool:
+        """Return whether capabilities or instructions of mounted servers are part of the offer."""
+        catalog = self._catalog
+        return bool(self._further_instructions or catalog.all_extensions() or catalog.all_further_capabilities())
+
+    def seen_capabilities(self, capabilities: dict[str, Any], sees: Sees) -> dict[str, Any]:
+        """Return capabilities of this offer without those of servers that a caller may not know of."""
+        seen = dict(capabilities)
+        extensions = seen.get("extensions")
+        if isinstance(extensions, dict):
+            overridden = self._extra_capabilities.get("extensions")
+            overridden = overridden if isinstance(overridden, Mapping) else {}
+            offered, known = self._catalog.extension_settings(), self._catalog.seen_extension_settings(sees)
+            kept = {
+                name: known.get(name, settings) if settings == offered.get(name) else settings
+                for name, settings in extensions.items()
+                if name in known or name not in offered or name in overridden
+            }
+            seen["extensions"] = kept
+            if not kept:
+                del seen["extensions"]
+        offered, known = self._catalog.all_further_capabilities(), self._catalog.all_further_capabilities(sees)
+        for name in offered.keys() & seen.keys():
+            if offered[name] != known.get(name):
+                merged = merge_capabilities({name: known[name]} if name in known else {}, self._extra_capabilities)
+                seen.pop(name)
+                seen.update({name: merged[name]} if name in merged else {})
+        return seen
+
+    def seen_instructions(self, sees: Sees) -> str | UnsetType:
+        """Return the instructions of the server, and of those behind it that a caller may know of."""
+        further = (text for owner, text in self._further_instructions if self._catalog.sees_server(owner, sees))
+        return "\n\n".join(filter(None, (self._instructions, *further))) or UNSET
 
     @property
     def extra_capabilities(self) -> Mapping[str, Any]:
@@ -145,8 +184,8 @@ class ServerOffer:
         """Tell clients these instructions of the server from now on."""
         self._instructions = instructions
 
-    def tell_further_instructions(self, instructions: str) -> None:
-        """Tell clients these instructions of other servers, too, from now on."""
+    def tell_further_instructions(self, instructions: Sequence[tuple[Owner, str]]) -> None:
+        """Tell clients these instructions of mounted servers, too, from now on."""
         self._further_instructions = instructions
 
     def refresh(self) -> None:

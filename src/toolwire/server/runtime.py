@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
 from toolwire.auth.principal import Principal
+from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
 from toolwire.protocol.errors import InsufficientScope
-from toolwire.protocol.lifecycle import SUPPORTED, Incoming, Offer, ServerLifecycle
+from toolwire.protocol.lifecycle import SUPPORTED, Declare, Incoming, Offer, ServerLifecycle
+from toolwire.protocol.open_codec import replace_members
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.bus_relay import BusRelay
@@ -373,7 +375,7 @@ class Runtime:
         handler: Handler | None = None,
     ) -> Session:
         limits = self.kernel.limits
-        declare = self._mark_restricted if principal is None and channel.is_local else None
+        declare = self._mark_restricted if principal is None and channel.is_local else self.declare_to(principal)
         session = Session(
             channel,
             Peer(ServerLifecycle(self.offer, revisions, declare), max_depth=limits.depth, max_batch=limits.batch),
@@ -394,8 +396,10 @@ class Runtime:
     def _hears(self, session: Session) -> Callable[[Change], bool]:
         return lambda change: self.kernel.access.session_hears(session, change)
 
-    def _mark_restricted(self, capabilities: dict[str, Any]) -> dict[str, Any]:
-        return mark_restricted(capabilities) if self.kernel.access.restricts else capabilities
+    def _mark_restricted(self, answer: t.InitializeResult) -> t.InitializeResult:
+        if not self.kernel.access.restricts:
+            return answer
+        return replace_members(answer, capabilities=mark_restricted(answer.capabilities))
 
     def notified(self, notice: Notice, session: Session) -> None:
         if notice.method == "notifications/progress":
@@ -478,6 +482,17 @@ class Runtime:
 
     def offer_alone_to(self, principal: Principal | None) -> Offer:
         return self._alone if is_distinct(principal) else self._anonymous_alone
+
+    def declare_to(self, principal: Principal | None) -> Declare:
+        def declare(answer: t.InitializeResult) -> t.InitializeResult:
+            access, offer = self.kernel.access, self.kernel.offer
+            if not access.restricts:
+                return answer
+            sees = access.view_of(principal).sees
+            capabilities = offer.seen_capabilities(answer.capabilities, sees)
+            return replace_members(answer, capabilities=capabilities, instructions=offer.seen_instructions(sees))
+
+        return declare
 
     def _for_one_request(self, capabilities: dict[str, Any]) -> dict[str, Any]:
         return for_one_request(capabilities, self.kernel.needing_client)

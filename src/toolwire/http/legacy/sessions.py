@@ -50,7 +50,7 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
     encode_response,
 )
-from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
@@ -77,6 +77,9 @@ class SessionHost(Protocol):
 
     def offer_to(self, principal: Any) -> Offer:
         """Return what is offered to a caller; less to one without a distinct principal."""
+
+    def declare_to(self, principal: Any) -> Declare:
+        """Return what leaves out of the answer to `initialize` what a caller may not know."""
 
     @property
     def handler(self) -> Handler: ...
@@ -372,7 +375,7 @@ class Sessions:
         extra: HeaderList,
     ) -> None:
         _check_accept(headers, request.id)
-        lifecycle = ServerLifecycle(self._host.offer_to(principal))
+        lifecycle = ServerLifecycle(self._host.offer_to(principal), declare=self._host.declare_to(principal))
         try:
             result = lifecycle.accept(request)
             assert lifecycle.revision is not None

@@ -25,7 +25,7 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
     encode_response,
 )
-from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
 from toolwire.protocol.peer import extension_notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.wire.answer import encode_failure, encode_stopped
@@ -43,10 +43,18 @@ OfferTo: TypeAlias = Callable[[Any], Offer]
 class Stateless:
     """The service for 2024-11-05 to 2025-11-25 that remembers nothing between requests."""
 
-    def __init__(self, offer_to: OfferTo, handler: Handler, application: HasSettings, admit: Admit) -> None:
+    def __init__(
+        self,
+        offer_to: OfferTo,
+        handler: Handler,
+        application: HasSettings,
+        admit: Admit,
+        declare_to: Callable[[Any], Declare],
+    ) -> None:
         """`offer_to` returns what is offered to a principal; `admit` raises `InsufficientScope` for calls that the
-        caller may not make."""
+        caller may not make; `declare_to` returns what makes the answer to `initialize` for a principal."""
         self._offer_to = offer_to
+        self._declare_to = declare_to
         self._handler = handler
         self._admit = admit
         self._application = application
@@ -80,7 +88,7 @@ class Stateless:
         calls: list[Incoming] = []
         offer = self._offer_to(principal)
         for item in self._batch(message, revision, offer) if isinstance(message, Batch) else [message]:
-            self._take(item, revision, offer, isinstance(message, Batch), ready, calls)
+            self._take(item, revision, offer, isinstance(message, Batch), ready, calls, self._declare_to(principal))
         for call in calls:
             call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
@@ -112,7 +120,14 @@ class Stateless:
         return batch.items
 
     def _take(
-        self, item: Message, revision: str, offer: Offer, batch: bool, ready: list[bytes], calls: list[Incoming]
+        self,
+        item: Message,
+        revision: str,
+        offer: Offer,
+        batch: bool,
+        ready: list[bytes],
+        calls: list[Incoming],
+        declare: Declare,
     ) -> None:
         """Take one message: append its answer to `ready`, or the call that will have one to `calls`.
 
@@ -120,7 +135,7 @@ class Stateless:
         """
         if isinstance(item, Malformed) and item.code:
             ready.append(encode_error(item.id, item.code, item.message))
-        lifecycle = ServerLifecycle(offer)
+        lifecycle = ServerLifecycle(offer, declare=declare)
         if isinstance(item, Notification):
             lifecycle.adopt(revision)
             notice = extension_notice(item, lifecycle)

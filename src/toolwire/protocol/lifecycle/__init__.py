@@ -5,11 +5,12 @@ What only a client needs stands in `client` and `negotiation`.
 
 from __future__ import annotations
 
-from toolwire.protocol.lifecycle.server import Era, ServerLifecycle
+from toolwire.protocol.lifecycle.server import Declare, Era, ServerLifecycle
 from toolwire.protocol.lifecycle.terms import SUPPORTED, Incoming, Offer, Unanswerable, decode_params, decoder
 
 __all__ = [
     "SUPPORTED",
+    "Declare",
     "Era",
     "Incoming",
     "Offer",

@@ -40,6 +40,8 @@ from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, is_modern, negoti
 from toolwire.protocol.shaping import shape
 
 Era: TypeAlias = Literal["open", "legacy", "modern"]
+#: Returns the answer to `initialize` without what its client may not know.
+Declare: TypeAlias = Callable[[t.InitializeResult], t.InitializeResult]
 
 
 class ServerLifecycle:
@@ -49,9 +51,9 @@ class ServerLifecycle:
         self,
         offer: Offer,
         revisions: Sequence[str] = SUPPORTED,
-        declare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        declare: Declare | None = None,
     ) -> None:
-        """`declare` returns the capabilities that the answer to `initialize` names, if they are others."""
+        """`declare` returns the answer to `initialize` as the client gets it."""
         self.offer = offer
         self._declare = declare
         self.revisions = revisions
@@ -260,11 +262,11 @@ class ServerLifecycle:
         self.promised = promised = self.offer.capabilities(revision)
         result = t.InitializeResult(
             protocol_version=revision,
-            capabilities=promised if self._declare is None else self._declare(promised),
+            capabilities=promised,
             server_info=self.offer.implementation,
             instructions=self.offer.instructions,
         )
-        return shape(result, revision)
+        return shape(result if self._declare is None else self._declare(result), revision)
 
     def _check_meta(self, request: Request, meta: t.RequestMeta) -> None:
         # META-2, then VER-1: a request that is incomplete is told so before its version is judged.
