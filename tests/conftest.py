@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_timeout
 from hypothesis import settings
-from tests import bytecode, cases, pairwise, patience, requirements, spec
+from tests import bytecode, cases, pairwise, patience, requirements, spec, warm_starts
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +35,9 @@ LONG_RUNS = ("TOOLWIRE_EXAMPLES", "TOOLWIRE_FUZZ", "TOOLWIRE_PEERS")
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
 settings.load_profile("toolwire")
+
+# Starts `python -m toolwire` in a moment, except for tests of the start.
+STARTS = warm_starts.WarmStarts()
 
 # What is collected stays: without this, the collector looks for garbage among ever more tests.
 gc.set_threshold(200_000, 50, 50)
@@ -113,6 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
     cases.separate = is_whole(config)
     if strict() and not spec.OFFICIAL:
         raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and {spec.LEFT_OUT}")
+    if not is_whole(config):
+        STARTS.install()
     worker = getattr(config, "workerinput", None)
     if worker is None:
         config.pluginmanager.register(OutcomeCheck(config), "toolwire-outcome-check")
@@ -136,6 +141,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if config.getoption("--sample") is not None:
             items[:], dropped = pairwise.sample_items(items, config.getoption("--sample"))
             config.hook.pytest_deselected(items=dropped)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    STARTS.is_on = item.get_closest_marker("cold_start") is None
+
+
+def pytest_unconfigure() -> None:
+    STARTS.close()
 
 
 def pytest_collection_finish() -> None:

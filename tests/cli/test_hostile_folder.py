@@ -12,6 +12,9 @@ from tests.cli.command import Command
 from toolwire.cli import client_files
 from toolwire.client import Client
 
+# A copy of a process has imported everything and looks for no file.
+pytestmark = pytest.mark.cold_start
+
 SERVER = """
 import helper
 from toolwire import Server

@@ -17,6 +17,8 @@ from toolwire._version import __version__
 from toolwire.client import Client
 from toolwire.client.targets import CommandTarget
 
+pytestmark = pytest.mark.cold_start
+
 # A server object as the command sees one: it has `serve` and `run`. It answers every request with its name.
 SERVER = """
 import json, os, sys
