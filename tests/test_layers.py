@@ -47,6 +47,7 @@ LAYERS = {
     "platforms": 2,
     "printable": 1,
     "redaction": 0,
+    "server_texts": 0,
     "tokens": 0,
     "hostile_text": 0,
     "wire": 2,

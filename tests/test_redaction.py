@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from tests.cases import cases
 
 from toolwire.audit import AuditLog
 from toolwire.errors import ServerError
-from toolwire.redaction import MASK, Redaction, hide_values
+from toolwire.redaction import MASK, Redaction
 from toolwire.server.policy import Policy
 
 
@@ -264,37 +262,3 @@ def test_pattern_that_matches_an_empty_text_is_refused(pattern: str) -> None:
         Policy(mask=[pattern])
     with pytest.raises(ServerError, match="matches the empty text"):
         AuditLog("unused.jsonl", key="k" * 32, mask=[pattern])
-
-
-EDGES = (b"", b"x", b"xx")
-SECRET = "Zx9/+q==q1~?>s3cr3t"
-
-
-@cases(
-    "form",
-    [
-        SECRET,
-        quote(SECRET),
-        quote(SECRET, safe=""),
-        SECRET.replace("/", "\\/"),
-        "".join(f"\\u{ord(each):04x}" for each in SECRET),
-        base64.b64encode(SECRET.encode()).decode(),
-        base64.urlsafe_b64encode(SECRET.encode()).decode().rstrip("="),
-        quote(base64.b64encode(f"up:{SECRET}".encode()).decode(), safe=""),
-        *(
-            base64.b64encode(f"{'x' * before}{SECRET}{'y' * after}".encode())
-            for before in range(3)
-            for after in range(3)
-        ),
-    ],
-)
-def test_values_are_hidden_in_every_form(form: str | bytes) -> None:
-    shown = hide_values([SECRET, "another"], f"you sent {form if isinstance(form, str) else form.decode()}, he said")
-    assert MASK in shown and shown.startswith("you sent ") and shown.endswith(", he said")
-    left = shown.removeprefix("you sent ").removesuffix(", he said").replace(MASK, "")
-    assert len(left) <= 8
-
-
-def test_other_words_stay_where_values_are_hidden() -> None:
-    assert hide_values(["secret-1"], "100% of c:\\new \\u0041 c2VjcmV0") == "100% of c:\\new \\u0041 c2VjcmV0"
-    assert hide_values([], "text") == "text"

@@ -180,7 +180,7 @@ class Redaction:
         if start[:1] not in ("{", "[", '"'):
             return self.text(text)
         if in_text >= _MAX_TEXTS:
-            return MASK if by_name else self._unescaped_text(text)
+            return MASK if by_name else self.unescaped_text(text)
         try:
             value = _read_json(start)
             clean = self._walk(value, by_name, depth=0, in_text=in_text + 1)
@@ -189,12 +189,12 @@ class Redaction:
                 comma, colon = (", ", ": ") if '": ' in text else (",", ":")
                 text = _write_json(clean, comma, colon)
         except ValueError:
-            return self._unescaped_text(text)  # The text only begins like JSON.
+            return self.unescaped_text(text)  # The text only begins like JSON.
         except RecursionError:
             return MASK  # No honest text is nested that deeply.
         return self.text(text)
 
-    def _unescaped_text(self, text: str) -> str:
+    def unescaped_text(self, text: str) -> str:
         """Mask the matches in a text, also behind its JSON escapes."""
         text = self.text(text)
         if not self.patterns or "\\" not in text:
@@ -208,12 +208,20 @@ class Redaction:
         return any(pattern.search(text) for text in texts for pattern in self.patterns)
 
 
-def hide_values(values: Iterable[str], text: str) -> str:
-    """Mask secret values in a text: as they are, in base64, percent-encoded and with JSON escapes."""
+def credential_redaction(values: Iterable[str]) -> Redaction:
+    """Return the redaction of secret values: as they are, and in base64."""
     known = sorted(set(values), key=len, reverse=True)
     encoded = [form for value in known for form in _base64_forms(value.encode("utf-8", "surrogateescape"))]
     forms = sorted({*map(re.escape, known), *encoded}, key=len, reverse=True)
-    return Redaction(patterns=["|".join(forms)])._unescaped_text(text) if forms else text
+    return Redaction(patterns=["|".join(forms)] if forms else [])
+
+
+def decoded_views(text: str) -> Iterator[str]:
+    """Yield a text without its percent-encoding and without its JSON escapes, where it has these."""
+    if "%" in text:
+        yield _ENCODED.sub(lambda encoded: _percent_decoded(encoded[0]), text)
+    if "\\" in text:
+        yield _ESCAPE.sub(lambda escape: _unescape(escape[0]), text)
 
 
 def _base64_forms(value: bytes) -> Iterator[str]:

@@ -107,7 +107,7 @@ async def test_own_stream_of_a_server_is_not_opened_again_after_a_malformed_resp
     script = Script(on(), modern=False)
     async with serving(script, sent, lambda request: request.method == "GET") as url, Client(url) as client:
         async with patience("the end of the stream"):
-            while "the server's stream cannot be read" not in caplog.text:
+            while "the stream of the server cannot be read" not in caplog.text:
                 await asyncio.sleep(0)
         assert (await client.call_tool("x")).text == "ok"
     assert len(script.of("GET")) == 1

@@ -19,8 +19,10 @@ from toolwire import Gateway, Limits, Server
 from toolwire.audit import AuditLog
 from toolwire.gateway import front as front_module
 from toolwire.gateway import remote_tasks, task_ends
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError
+from toolwire.server_texts import ServerTexts
 
 Line = dict[str, Any]
 
@@ -182,7 +184,7 @@ async def test_equal_calls_that_their_server_joins_have_one_watcher(monkeypatch:
         looks.append("look")
         return task_ends.SeenTask("completed", 0.0, None)
 
-    ends = task_ends.TaskEnds[str]("b", 10, 60.0)
+    ends = task_ends.TaskEnds[str](UpstreamLog(ServerTexts("b")), 10, 60.0)
     before = asyncio.all_tasks()
     both = [ends.watch("t-1", look) for _ in range(2)]
     watchers = asyncio.all_tasks() - before
@@ -200,7 +202,7 @@ async def test_whoever_waits_for_an_end_hears_that_nobody_looks_any_more(has_beg
     async def look() -> task_ends.SeenTask:
         return task_ends.SeenTask("working", 0.0, None)
 
-    ends = task_ends.TaskEnds[str]("b", 10, 60.0)
+    ends = task_ends.TaskEnds[str](UpstreamLog(ServerTexts("b")), 10, 60.0)
     end = ends.watch("t-1", look)
     if has_begun:
         await asyncio.sleep(0)
@@ -214,7 +216,7 @@ async def test_a_look_that_breaks_ends_the_wait(caplog: pytest.LogCaptureFixture
     async def look() -> task_ends.SeenTask:
         raise ValueError("broken look")
 
-    ends = task_ends.TaskEnds[str]("b", 10, 60.0)
+    ends = task_ends.TaskEnds[str](UpstreamLog(ServerTexts("b")), 10, 60.0)
     end = ends.watch("t-1", look)
     ends.look_now("t-1")
     with pytest.raises(ValueError, match="broken look"):

@@ -28,6 +28,7 @@ from toolwire.gateway.back_health import (
     UpstreamLimits,
     is_failure,
 )
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol.errors import (
     InvalidResponse,
     OutcomeUnknown,
@@ -42,12 +43,12 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import MODERN
 from toolwire.server import list_changes
+from toolwire.server_texts import ServerTexts
 from toolwire.util.backoff import Backoff
 
 ERAS = pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
 DOWN = Unreachable("nobody listens")
 LATE = Timeout("it was not answered in time")
-
 
 # --- the states of a breaker ------------------------------------------------------------------------------------------
 
@@ -451,7 +452,9 @@ class Asked:
         self.given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         limits = UpstreamLimits(Breaker(**settings))
         plan = lambda *state: self.checks.plan()  # noqa: E731
-        self.guard = UpstreamGuard("b", limits, self._send, lambda send: None, plan, check_needed=plan)
+        self.guard = UpstreamGuard(
+            UpstreamLog(ServerTexts("b")), limits, self._send, lambda send: None, plan, check_needed=plan
+        )
         self.checks = HealthChecks(self.guard, None, lambda: False, self._ask)
 
     async def _ask(self, seconds: float) -> None:

@@ -396,7 +396,7 @@ async def test_a_server_that_never_acknowledges_a_subscription_lists_in_time(
     async with testing.connect(gateway) as (client, _):
         assert {tool.name for tool in await client.list_tools()} == {"bad_run", "good_fine"}
         assert gateway.backs["bad"].state == "ready"
-    assert "bad does not tell of its changes" in caplog.text
+    assert "bad: it does not tell of its changes" in caplog.text
     assert "is away" not in caplog.text
 
 

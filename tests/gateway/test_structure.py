@@ -44,3 +44,17 @@ def test_no_class_has_more_than_20_fields() -> None:
 
     many = {name: len(inherited(name)) for name in own if not is_table(name) and len(inherited(name)) > MOST}
     assert many == {}
+
+
+def test_lines_about_one_upstream_pass_its_log() -> None:
+    """`UpstreamLog` masks the credentials in use for an upstream. A line of a logger with its name would not."""
+    levels = ("debug", "info", "warning", "error", "exception")
+    found = [
+        f"{path.name}:{call.lineno}"
+        for path in FILES
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in {f"log.{level}" for level in levels}
+        if isinstance(text := call.args[0], ast.Constant) and str(text.value).startswith("%s: ")
+    ]
+    # The lines of a process were masked where they were read.
+    assert [each.partition(":")[0] for each in found] == ["gateway.py"]

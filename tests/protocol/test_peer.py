@@ -258,7 +258,7 @@ def test_a_client_answers_nothing_it_cannot_read(frame: bytes) -> None:
 def test_a_client_tells_which_line_was_no_message(line: bytes, shown: str) -> None:
     (event,) = opened(MODERN).client.receive(line)
     assert isinstance(event, Garbage)
-    assert event.reason.endswith(f": {shown}")
+    assert event.describe().endswith(f": {shown}")
 
 
 @pytest.mark.parametrize("side", ["client", "server"])

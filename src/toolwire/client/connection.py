@@ -111,7 +111,6 @@ class ClientConnection:
         self._handlers = handlers
         self._lifecycle = ClientLifecycle(self._accepted, self._extension_notification, self._extension_request)
         self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
-        self.session.peer_name = link.label
         self.callbacks: Callbacks = Callbacks()
         self._closer: asyncio.Task[None] | None = None
         self.ended: bool = False

@@ -30,6 +30,7 @@ from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportEr
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
+from toolwire.server_texts import ServerTexts
 from toolwire.util.expiring import Expiring
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
@@ -87,7 +88,8 @@ class HttpTarget(Target):
         self._on_response = on_response
         self._limit = limit
         self._connections = CONNECTIONS
-        self._quotes = True
+        self._texts = ServerTexts()
+        self._texts.note_settings(headers=self._headers, url=url)
 
         # With a pool of the user's own, a URL need not mean the same server elsewhere.
         self._verdicts = _verdicts if pool is None else Expiring[str, Verdict](_MAX_VERDICTS)
@@ -110,7 +112,7 @@ class HttpTarget(Target):
     def without_quotes(self) -> HttpTarget:
         """Return the same place, whose errors say nothing that the server said."""
         quiet = copy(self)
-        quiet._quotes = False
+        quiet._texts = self.texts.without_quotes()
         return quiet
 
     def with_places(self, calls: int) -> HttpTarget:
@@ -151,12 +153,12 @@ class HttpTarget(Target):
             tap=self._tap,
             on_response=self._on_response,
             limit=self._limit,
-            quotes=self._quotes,
+            texts=self.texts,
         )
         owned = None if self._pool is not None else pool
         if self.verdict != "sse":
             return _HttpLink(endpoint, self.label, owned)
-        return _SseLink(SseClientChannel(endpoint), self.label, owned)
+        return _SseLink(SseClientChannel(endpoint), self.label, self.texts, owned)
 
     def explain(self, error: TransportError | InvalidResponse) -> None:
         if error.status is None or (isinstance(error, TransportError) and error.status not in _NO_SERVER):
@@ -171,8 +173,8 @@ class HttpTarget(Target):
 class _SseLink(Link):
     carries_headers = False
 
-    def __init__(self, channel: SseClientChannel, label: str, pool: Pool | None) -> None:
-        super().__init__(channel, label)
+    def __init__(self, channel: SseClientChannel, label: str, texts: ServerTexts, pool: Pool | None) -> None:
+        super().__init__(channel, label, texts)
         self._sse = channel
         self._pool = pool
 
@@ -202,12 +204,13 @@ class _HttpLink(Link):
         self._endpoint = endpoint
         self._pool = pool
         self.label = label
+        self.texts = endpoint.texts
 
     def tap(self, tap: Tap) -> None:
         self._endpoint.tap = tap
 
     def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
-        session = HttpSession(self._endpoint, lifecycle, handler, ceiling)
+        session = HttpSession(self._endpoint, lifecycle, handler, ceiling, self.name)
         self.channel = session.channel
         return session
 

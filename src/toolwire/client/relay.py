@@ -605,15 +605,8 @@ class RelayOpener(Opener):
 
     known: tuple[Agreement, str] | None = None
     """The session of another process that the next connection uses; None for a new session."""
-    name: str = ""
-    """The name of the server for the log."""
 
     async def open(self) -> ClientConnection:
-        connection = await self._open()
-        connection.session.peer_name = self.name or connection.session.peer_name
-        return connection
-
-    async def _open(self) -> ClientConnection:
         known, self.known = self.known, None
         if known is None:
             return await super().open()
@@ -635,18 +628,14 @@ def relay_opener(
     timeout: float | None,
     probe_timeout: float,
     revision: str | None,
-    name: str = "",
     kind: type[RelayOpener] = RelayOpener,
 ) -> RelayOpener:
-    """Return the opener of relaying connections to a target, on which these capabilities are declared.
-
-    `name` stands for the server in the log.
-    """
+    """Return the opener of relaying connections to a target, on which these capabilities are declared."""
 
     async def take_up(connection: ClientConnection) -> None:
         """Set up nothing: every request brings along what it needs."""
 
-    opener = kind(
+    return kind(
         target,
         DeclaredCapabilities(capabilities),
         identity,
@@ -659,5 +648,3 @@ def relay_opener(
         NotificationHandlers(),
         make_connection=RelayConnection,
     )
-    opener.name = name
-    return opener

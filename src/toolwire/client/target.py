@@ -15,6 +15,7 @@ from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Ask, Outcome
 from toolwire.protocol.peer import Peer
+from toolwire.server_texts import ServerTexts
 from toolwire.wire.channel import Channel, Sender
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap, TappedChannel
@@ -40,9 +41,11 @@ class Link:
     _probe: RequestId = 0
     _late: asyncio.Task[Any] | None = None
 
-    def __init__(self, channel: Channel, label: str) -> None:
+    def __init__(self, channel: Channel, label: str, texts: ServerTexts | None = None) -> None:
+        """`texts` cleans what the log and errors quote of the server."""
         self.channel: Channel = channel
         self.label = label
+        self.texts: ServerTexts = ServerTexts() if texts is None else texts
 
     def tap(self, tap: Tap) -> None:
         """Show every message that passes from now on."""
@@ -62,7 +65,12 @@ class Link:
 
     def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
         """Return the session that requests are sent by. Progress extends a deadline by at most `ceiling` seconds."""
-        return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
+        return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling, texts=self.texts, peer_name=self.name)
+
+    @property
+    def name(self) -> str:
+        """The name of the server for the log."""
+        return self.texts.name or self.label
 
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """Ask for the revision, for a limited time. Silence is an answer (ERA-7), so no cancellation follows it.
@@ -210,6 +218,14 @@ class Target(ABC):
     restartable = False
     comes_back = False
     _verdict: Verdict | None = None
+    _texts: ServerTexts | None = None
+
+    @property
+    def texts(self) -> ServerTexts:
+        """The texts of the server for logs and errors, which all places made of this one share."""
+        if self._texts is None:
+            self._texts = ServerTexts()
+        return self._texts
 
     def explain(self, error: TransportError | InvalidResponse) -> None:
         """Add to the text of an error of connecting what a person should look at."""

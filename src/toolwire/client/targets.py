@@ -31,6 +31,7 @@ from toolwire.client.python_file import python_command
 from toolwire.client.target import Link, Target, fingerprint
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.redaction import repr_without
+from toolwire.server_texts import ServerTexts
 from toolwire.wire.channel import Channel, RelayedChannel, memory_pair, relayed_pair
 from toolwire.wire.session import ClientHandler, Session
 
@@ -68,8 +69,8 @@ SUPPORTED: Final = (
 
 
 class _MemoryLink(Link):
-    def __init__(self, channel: Channel, label: str, task: asyncio.Task[None]) -> None:
-        super().__init__(channel, label)
+    def __init__(self, channel: Channel, label: str, texts: ServerTexts, task: asyncio.Task[None]) -> None:
+        super().__init__(channel, label, texts)
         self._task = task
 
     async def close(self) -> None:
@@ -100,7 +101,8 @@ class ServerTarget(Target):
 
     async def open(self) -> Link:
         ours, theirs = relayed_pair() if self.is_relayed else memory_pair()
-        link = _MemoryLink(ours, self.label, asyncio.get_running_loop().create_task(self._serve(theirs)))
+        serving = asyncio.get_running_loop().create_task(self._serve(theirs))
+        link = _MemoryLink(ours, self.label, self.texts, serving)
         if isinstance(theirs, RelayedChannel):
             link.senders = theirs.senders
         return link
@@ -144,16 +146,21 @@ class _ProcessLink(Link):
         tail: str = self.channel.stderr_tail  # type: ignore[attr-defined]
         said: str = self.channel.last_said  # type: ignore[attr-defined]
         if said and status == 1 and (at := self._line(tail)) is not None:
-            said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
+            said = f"{self.texts.excerpt(said, _STDERR_SHOWN - 100)} ({self.label}, line {at})"
         if not said and status == 0 and self.label.endswith(".py"):
             said = (
                 "it neither starts nor defines a server at its top level. If a function of it makes the server, "
                 f"name the function: {self.label}:make_server"
             )
         ignored = "" if self._session is None else self._session.ignored
+        texts = self.texts
         if ignored:
-            how += f" after it wrote to standard output what is not an MCP message ({ignored[:_STDOUT_SHOWN]})"
-        return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
+            shown = ignored[:_STDOUT_SHOWN] if texts.is_quotable else "the log has it at debug"
+            how += f" after it wrote to standard output what is not an MCP message ({shown})"
+        if said and not texts.is_quotable:
+            log.debug("%s: its last words were: %s", self.name, texts.hide(said))
+            said = ""
+        return f"{self.label} {how}" + (f": {texts.excerpt(said, _STDERR_SHOWN)}" if said else "")
 
     def _line(self, tail: str) -> str | None:
         """Return the line of the server's own file at which Python reports an error, if it does."""
@@ -185,12 +192,20 @@ class CommandTarget(Target):
         self._file = file
         self._inherit_env = inherit_env
         self._secrets: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+        self._texts = ServerTexts()
+        self._texts.note_settings(environment={**(os.environ if inherit_env else {}), **(env or {})})
 
     def with_secrets(self, secrets: Callable[[], Awaitable[Mapping[str, str]]]) -> CommandTarget:
         """Return the same command, whose process gets further variables, which are asked for when it is started."""
         made = copy(self)
         made._secrets = secrets
         return made
+
+    def without_quotes(self) -> CommandTarget:
+        """Return the same command, whose errors say nothing that the server said."""
+        quiet = copy(self)
+        quiet._texts = self.texts.without_quotes()
+        return quiet
 
     @property
     def address(self) -> str:
@@ -213,15 +228,22 @@ class CommandTarget(Target):
 
         env = self._env
         if self._secrets is not None:
-            env = {**(env or {}), **await self._secrets()}
+            secrets = await self._secrets()
+            self.texts.note(secrets.values())
+            env = {**(env or {}), **secrets}
         # An error id leads nowhere unless the program can see what the server has logged.
         on_stderr = TracebackLog(log, self.label).add if self.on_stderr is None else self.on_stderr
+        texts = self.texts
         channel = await ProcessChannel.spawn(
-            self.command, env=env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=on_stderr
+            self.command,
+            env=env,
+            cwd=self._cwd,
+            inherit_env=self._inherit_env,
+            on_stderr=lambda line: on_stderr(texts.hide(line)),
         )
         if self.on_start is not None:
             self.on_start(channel)
-        return _ProcessLink(channel, self.label)
+        return _ProcessLink(channel, self.label, texts)
 
 
 def watch_stderr(targets: Mapping[str, Target], on_stderr: Callable[[str], None]) -> None:
@@ -248,7 +270,7 @@ class ChannelTarget(Target):
 
     async def open(self) -> Link:
         await self._channel.connect()
-        return Link(self._channel, self.label)
+        return Link(self._channel, self.label, self.texts)
 
 
 class TargetOptions(Struct, frozen=True):

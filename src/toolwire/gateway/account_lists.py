@@ -7,7 +7,6 @@ whose lists are the same share one catalogue, which they see and others do not.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from itertools import chain
 from math import inf
@@ -31,6 +30,7 @@ from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFo
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import ToolwireError, TransportError, Unauthorized, Unreachable
@@ -42,8 +42,6 @@ from toolwire.server.server import Server
 
 if TYPE_CHECKING:
     from toolwire.client.relay import RelayConnection
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many accounts, and how many different lists, one server may have in one process at a time.
 MAX_OWNERS: Final = 1024
@@ -84,6 +82,7 @@ class OwnerLists:
 
     def __init__(self, all_lists: AccountLists, owner: str, place: Place) -> None:
         self.name: str = all_lists.name
+        self.log: UpstreamLog = all_lists.log
         self.owner = owner
         self.place: Place = place
         """The account with the token or secret that was used last."""
@@ -302,7 +301,7 @@ class AccountLists(SharedLists):
         try:
             place = await self._credentials.place_of(asker)
         except (Unavailable, SignInFailed) as error:
-            log.warning("%s: the lists of a caller cannot be read: %s", self.name, error)
+            self.log.warning("the lists of a caller cannot be read: %s", error)
             return
         known = self._owners.get(owner)
         if place is None:
@@ -384,10 +383,10 @@ class AccountLists(SharedLists):
         """Say in the lists of a caller that those of this server are missing, unless the last ones are known."""
         known.next_reading = asyncio.get_running_loop().time() + LEAST_SECONDS
         if isinstance(error, TransportError) and not isinstance(error, Unauthorized):
-            self.availability.note_away(str(error))
+            self.availability.note_away(error)
             self.availability.tell_watchers()
         else:
-            log.warning("%s: the lists of a caller cannot be read: %s", self.name, error)
+            self.log.warning("the lists of a caller cannot be read: %s", error)
         if known.group is None and known.owner in self._owners:
             lists = RemoteLists()
             lists.is_partial = True

@@ -99,4 +99,4 @@ class AccountRelay(Relay):
 
     def notify(self, method: str, raw: Raw, session: object) -> None:
         # Nothing says in whose name it is sent: a notification has no principal here.
-        log.debug("%s: %s has no account, and is dropped", self.name, method[:200])
+        self.log.debug("%s has no account, and is dropped", method[:200])

@@ -7,21 +7,19 @@ entry of a skill names all its files, which lie below its root.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from toolwire.gateway.names import Renaming, uri_name
+from toolwire.gateway.upstream_log import Quoted, UpstreamLog
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import view_address
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.catalog import Catalog, Owner
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 Kind: TypeAlias = Literal["resources", "templates", "skills"]
 Address: TypeAlias = tuple[str, str]
@@ -92,8 +90,9 @@ def _nearest(roots: Collection[str], uri: str) -> str | None:
 class Addresses:
     """The addresses of one server elsewhere in all the servers that mount it. `names` has those that are renamed."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, log: UpstreamLog) -> None:
         self._owner = owner
+        self._log = log
         self._name = uri_name(owner.name)
         self._renamings: dict[tuple[Kind, str], Renaming] = {}
         self._kept: set[tuple[Kind, str]] = set()
@@ -136,7 +135,7 @@ class Addresses:
         for renaming in chain([known], (Renaming.of(unit.main, name) for name in self._names())):
             if renaming is not None and not any(others.has_address(address) for address in _public(unit, renaming)):
                 return renaming
-        log.warning("%s: %r cannot be offered, because another server has it", self._owner.name, unit.main[:200])
+        self._log.warning("%r cannot be offered, because another server has it", Quoted(unit.main[:200]))
         return None
 
     def _names(self) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.protocol.upstreams import GatewayMark
 from toolwire.server.catalog import Catalog
+from toolwire.server_texts import ServerTexts
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -31,10 +32,19 @@ class Availability:
     """The state of one upstream, as operators and lists show it."""
 
     def __init__(
-        self, name: str, catalog: Catalog, announce_lists: Callable[[], None], find_rules: Callable[[], UpstreamRules]
+        self,
+        name: str,
+        catalog: Catalog,
+        texts: ServerTexts,
+        announce_lists: Callable[[], None],
+        find_rules: Callable[[], UpstreamRules],
     ) -> None:
-        """`announce_lists` is called when components leave the lists, or come back."""
+        """`texts` cleans what is shown of the upstream's texts.
+
+        `announce_lists` is called when components leave the lists, or come back.
+        """
         self._name = name
+        self._texts = texts
         self._catalog = catalog
         self._announce_lists = announce_lists
         self._find_rules = find_rules
@@ -69,8 +79,9 @@ class Availability:
         self.state, self.error = "ready", None
         return was_away
 
-    def note_away(self, why: str) -> None:
+    def note_away(self, why: str | BaseException) -> None:
         """Note that the upstream is away. Its components stay in lists (see `unlist_soon`)."""
+        why = self._texts.hide(why) if isinstance(why, str) else self._texts.describe(why)
         if not self.is_away:
             log.warning("the server %r is away: %s", self._name, why)
         self.state, self.error = "away", why

@@ -36,6 +36,7 @@ from toolwire.client.target import Target
 from toolwire.gateway.back_health import is_failure
 from toolwire.gateway.back_urls import FailoverOpener, Returning, SeveralUrls, UrlStates
 from toolwire.gateway.caller_turns import GATEWAY, bound_queues, refuse_busy
+from toolwire.gateway.upstream_log import Quoted, UpstreamLog
 from toolwire.http.client.session import HttpSession
 from toolwire.http.client.turns import RequestTurns
 from toolwire.http.legacy.session_records import BackSession
@@ -163,10 +164,9 @@ class PooledConnection(RelayConnection):
         method = request.method[:200]
         if not self._has_warned:
             self._has_warned = True
-            log.warning(
-                '%s asked %s, which is refused: its clients share processes; use isolation = "conversation"',
-                self.link.label,
-                method,
+            UpstreamLog(self.link.texts).warning(
+                'it asked %s, which is refused: its clients share processes; use isolation = "conversation"',
+                Quoted(method),
             )
         text = f'Several clients share this connection, so that {method} has no answer (isolation = "shared")'
         raise ProtocolError(METHOD_NOT_FOUND, text)
@@ -289,11 +289,9 @@ class BackConnections:
         timeout: float | None,
         revision: str | None,
         bounds: ConnectionBounds | None = None,
-        name: str = "",
     ) -> None:
-        """`name` stands for the server in the log."""
         self._owner = owner
-        self._name = name
+        self.log: UpstreamLog = UpstreamLog(target.texts)
         self._bounds = bounds or ConnectionBounds()
         self._waiting = 0
         self._turns = asyncio.Lock()
@@ -334,7 +332,6 @@ class BackConnections:
             timeout=self._timeout,
             probe_timeout=PROBE_SECONDS,
             revision=revision or self._revision,
-            name=self._name,
             kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
 
@@ -525,7 +522,7 @@ class BackConnections:
             connection = await lane.live()
         except ToolwireError as error:
             # The pool has at least one connection that works: the shared one.
-            log.warning("%s: another process of the pool did not start: %s", self.target.label, error)
+            self.log.warning("another process of the pool did not start: %s", error)
             return await self.shared_connection()
         lane.used = asyncio.get_running_loop().time()
         return connection

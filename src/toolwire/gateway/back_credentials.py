@@ -211,7 +211,7 @@ def signed_place(
             f"list_credentials= of {name!r} is an account of the gateway, beside credentials= with accounts of callers"
         )
     vault.add(of_calls, _for(kind, place))
-    if kind.is_per_user and isinstance(place, HttpTarget):
+    if kind.is_per_user:
         # The server may quote to one caller what another one sent to it.
         place = place.without_quotes()
     if not kind.is_per_user:

@@ -7,7 +7,6 @@ goes when no failure counts any more.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from toolwire.base_errors import UnsendableRequest
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol.errors import (
     CallRefused,
     ProtocolError,
@@ -29,8 +29,6 @@ from toolwire.server.policy.rates import in_words
 from toolwire.server.replay_state import limit_key
 from toolwire.util.backoff import Backoff
 from toolwire.util.numbers import COUNT, SECONDS, Allowed, check_fields, check_number
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: The longest `Retry-After` of an upstream that counts, in seconds.
 LONGEST_PAUSE: Final = 600.0
@@ -128,7 +126,11 @@ def source_of(call: Call) -> Source:
 class CircuitBreaker:
     """The states of a breaker (see `Breaker`). It knows no tasks and no requests, and gets the time from `clock`."""
 
-    def __init__(self, settings: Breaker, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: Breaker, clock: Callable[[], float], describe: Callable[[BaseException], str] = str
+    ) -> None:
+        """`describe` returns the text of an error, as operators may see it."""
+        self._describe = describe
         self._settings = settings
         self._clock = clock
         self._pauses = Backoff(first=settings.pause, longest=settings.longest)
@@ -158,7 +160,7 @@ class CircuitBreaker:
     def record_failure(self, error: ToolwireError, source: Source) -> None:
         """Count a failure. Enough of them lead to a health check, and one is enough while the breaker is half open."""
         now = self._clock()
-        self.error, self._failed_at = str(error), now
+        self.error, self._failed_at = self._describe(error), now
         self._retry_after = max(self._retry_after, getattr(error, "retry_after", None) or 0.0)
         if self.failures < self._settings.failures:
             self._failures[source] = self._failures.get(source, 0) + 1
@@ -202,7 +204,7 @@ class CircuitBreaker:
     def open(self, error: ToolwireError) -> None:
         """Open the breaker after a failed health check, with exponential back-off."""
         asked = max(self._retry_after, getattr(error, "retry_after", None) or 0.0)
-        self.error = str(error)
+        self.error = self._describe(error)
         self.state, self._passed, self._retry_after = "open", 0, 0.0
         self._failures.clear()
         self.next_check_at = self._clock() + max(self._pauses.after(None), min(asked, LONGEST_PAUSE))
@@ -224,7 +226,7 @@ class UpstreamGuard:
 
     def __init__(
         self,
-        name: str,
+        log: UpstreamLog,
         limits: UpstreamLimits,
         send: Send,
         use: Callable[[Send], None],
@@ -234,7 +236,8 @@ class UpstreamGuard:
         succeeded: Callable[[], None] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._name = name
+        self._log = log
+        self._name = name = log.texts.name
         self._use = use
         self._changed = changed
         self._check_needed = check_needed
@@ -245,7 +248,7 @@ class UpstreamGuard:
         self._normal: Send = self._send_in_slots if self._placed else send
         self.breaker: CircuitBreaker | None = None
         if limits.breaker is not None:
-            self.breaker = CircuitBreaker(limits.breaker, clock or _loop_time)
+            self.breaker = CircuitBreaker(limits.breaker, clock or _loop_time, log.texts.describe)
             self._probes = limits.breaker.probes
         self._probing = 0
         self._running = 0
@@ -309,9 +312,7 @@ class UpstreamGuard:
         else:
             self._use(self._send_counted if breaker.failures else self._normal)
         if breaker.state != before:
-            log.warning(
-                "%s: the breaker is %s%s", self._name, breaker.state, f": {breaker.error}" if breaker.error else ""
-            )
+            self._log.warning("the breaker is %s%s", breaker.state, f": {breaker.error}" if breaker.error else "")
         if breaker.state != before or breaker.state == "open":
             self._changed(breaker.state)
         elif breaker.next_check_at is not None:

@@ -8,7 +8,6 @@ request is sent to a second address that may have been carried out at the first 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -20,12 +19,12 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.relay import RelayOpener
 from toolwire.client.target import Link
 from toolwire.gateway.back_health import is_failure
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.http1.pool import Pool
 from toolwire.protocol.errors import ToolwireError, Unreachable
 from toolwire.protocol.lifecycle.negotiation import Agreement
+from toolwire.server_texts import ServerTexts
 from toolwire.util.backoff import Backoff
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many requests in a row fail at an address that can be reached, before another one is used.
 FAILURES: Final = 3
@@ -52,8 +51,12 @@ class _Url:
 class UrlStates:
     """The addresses of a server in the order of preference, and which of them work. `clock` tells the time."""
 
-    def __init__(self, labels: Sequence[str], clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, labels: Sequence[str], clock: Callable[[], float] | None = None, texts: ServerTexts | None = None
+    ) -> None:
+        """`texts` cleans what errors quote of the server."""
         self._clock = clock or _loop_time
+        self.log: UpstreamLog = UpstreamLog(texts or ServerTexts())
         self._known = {label: _Url(label) for label in labels}
         self.changed: Callable[[], None] | None = None
         """Is called when an address stops to work, or works again."""
@@ -94,8 +97,8 @@ class UrlStates:
             return
         asked = getattr(error, "retry_after", None) or 0.0
         if known.error is None:
-            log.warning("the address %s does not work: %s", label, error)
-        known.error = str(error)
+            self.log.warning("the address %s does not work: %s", label, error)
+        known.error = self.log.texts.describe(error)
         known.tried_at = self._clock() + max(known.pauses.after(None), min(asked, LONGEST_SECONDS))
         self._tell()
 
@@ -104,7 +107,7 @@ class UrlStates:
         known = self._known[label]
         known.failures = 0
         if known.error is not None:
-            log.warning("the address %s works again", label)
+            self.log.warning("the address %s works again", label)
             known.error = None
             known.pauses.reset()
             self._tell()
@@ -140,7 +143,10 @@ class SeveralUrls(HttpTarget):
         }
         if len(self._places) < len(urls) or len(urls) > MAX_URLS:
             raise ValueError(f"urls= are at most {MAX_URLS} different addresses")
-        self.states: UrlStates = UrlStates(list(self._places))
+        for place in self._places.values():
+            self.texts.note_settings(url=place.url)
+            place._texts = self.texts
+        self.states: UrlStates = UrlStates(list(self._places), texts=self.texts)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -153,7 +159,11 @@ class SeveralUrls(HttpTarget):
 
     def without_quotes(self) -> SeveralUrls:
         quiet = copy(self)
-        quiet._places = {label: place.without_quotes() for label, place in self._places.items()}
+        quiet._texts = self.texts.without_quotes()
+        quiet._places = {label: copy(place) for label, place in self._places.items()}
+        for place in quiet._places.values():
+            place._texts = quiet._texts
+        quiet.states.log = UpstreamLog(quiet._texts)
         return quiet
 
     def with_places(self, calls: int) -> SeveralUrls:

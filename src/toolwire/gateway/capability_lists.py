@@ -12,7 +12,6 @@ restrictions and masks hold for them as for shared ones.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from math import inf
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from toolwire.client.connection import ClientConnection
     from toolwire.client.reconnect import Connector
     from toolwire.client.relay import RelayConnection
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many sets of capabilities of one upstream have lists of their own.
 MAX_SETS: Final = 8
@@ -284,7 +281,7 @@ class CapabilityLists:
                 if known is None or known.version != version or self._is_too_old(known, loop.time()):
                     self._put(key, await self._read_for(capabilities), version)
         except ToolwireError as error:
-            log.debug("%s: its lists for other clients cannot be read: %s", server.name, error)
+            server.back_connections.log.debug("its lists for other clients cannot be read: %s", error)
 
     async def _compare(self) -> bool:
         """Compare the shared lists with those for a client that can do nothing; return whether they differ."""
@@ -302,11 +299,11 @@ class CapabilityLists:
         shared = await server.open_connection()
         if shared.modern:
             asking = cast("ClientConnection", _Asking(cast("RelayConnection", shared), capabilities))
-            lists = await read_lists(server.name, asking, None, self._timeout, views)
+            lists = await read_lists(server.back_connections.log, asking, None, self._timeout, views)
         else:
             connection = await server.open_beside(capabilities)
             try:
-                lists = await read_lists(server.name, connection, None, self._timeout, views)
+                lists = await read_lists(server.back_connections.log, connection, None, self._timeout, views)
             finally:
                 server.back_connections.close_beside(connection)
         self._pace.end(loop.time(), lists.size, has_changed=True)

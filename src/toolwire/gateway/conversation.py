@@ -25,6 +25,7 @@ from toolwire.gateway.list_follower import ANNOUNCED_SECONDS, LIST_SECONDS, Foll
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
 from toolwire.gateway.upstream_components import UpstreamComponents
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import SessionRecord
 from toolwire.protocol import types as t
@@ -99,6 +100,7 @@ class ClientConversation:
     ) -> None:
         """`take_lists` gets lists that were read."""
         self.name: str = server.name
+        self.log: UpstreamLog = server.back_connections.log
         self.key: Conversation = key
         self.caller: Hashable = call.request.caller
         self.front: Any = call.outlet.connection
@@ -152,7 +154,7 @@ class ClientConversation:
         return self.digest != before
 
     def note_lost(self, error: ToolwireError) -> None:
-        log.debug("%s: a conversation cannot be followed: %s", self.name, error)
+        self.log.debug("a conversation cannot be followed: %s", error)
 
     def watched_uris(self) -> list[str]:
         return sorted(self.uris) if self.find_connector() is not None else []
@@ -284,7 +286,7 @@ class Conversations:
         try:
             connection = await self._server.relay.conversation_connection(call)
         except ToolwireError as error:
-            log.debug("%s: a conversation cannot be opened: %s", self._server.name, error)
+            self._log.debug("a conversation cannot be opened: %s", error)
             return None
         key = self._server.back_connections.conversation(connection)
         is_own = key is not None and not connection.modern and key.client == client_key(call.request, call.outlet)
@@ -322,7 +324,7 @@ class Conversations:
         if digest == conversation.digest:
             return
         if digest and not self._has_room(conversation, lists):
-            log.warning("%s: the lists of a client session are too large to be kept beside the shared ones", self._name)
+            self._log.warning("the lists of a client session are too large to be kept beside the shared ones")
             return
         changed = [family for family in FAMILIES if before is None or before.family(family) != lists.family(family)]
         self._set_overlay(conversation, lists if digest else None, digest)
@@ -331,6 +333,10 @@ class Conversations:
     @property
     def _name(self) -> str:
         return self._server.name
+
+    @property
+    def _log(self) -> UpstreamLog:
+        return self._server.back_connections.log
 
     def _has_room(self, conversation: ClientConversation, lists: RemoteLists) -> bool:
         held = [
@@ -365,7 +371,7 @@ class Conversations:
             try:
                 await front.note_lists(self._server.relay.key, conversation.digest)
             except (ProtocolError, StoreFull, StoreFailed) as error:
-                log.warning("%s: other processes do not know the lists of a session: %s", self._name, error)
+                self._log.warning("other processes do not know the lists of a session: %s", str(error))
         for family in families:
             conversation.tell_client(Change(family))
 

@@ -292,7 +292,8 @@ class Gateway(Server):
         except (TypeError, ValueError) as error:
             raise ServerError(f"The server {name!r} cannot be added: {error}") from None
         if isinstance(place, CommandTarget):
-            place.on_stderr = partial(self._pass_stderr, name, TracebackLog(log, name))
+            is_quotable = options.credentials is None or not options.credentials.is_per_user
+            place.on_stderr = partial(self._pass_stderr, name, TracebackLog(log, name) if is_quotable else None)
         prefix = _prefix(name, options)
         if len(prefix) > MAX_BACK_NAME + 1:
             raise ServerError(f"The prefix of {name!r} has more than {MAX_BACK_NAME + 1} characters")
@@ -502,7 +503,7 @@ class Gateway(Server):
             log.warning(
                 "two servers have %r, or may have it: the one with the longest prefix is used, else the one that was "
                 "added first; give one another prefix",
-                each,
+                self._without_credentials(each),
             )
         self._reported_names = hidden
         self._warn_of_withheld()
@@ -520,12 +521,21 @@ class Gateway(Server):
             self.kernel.offer.add_families(("tools", "resources", "prompts"))
         self.tell_watchers()
 
-    def _pass_stderr(self, name: str, tracebacks: TracebackLog, line: str) -> None:
-        """Log a line of an upstream: a traceback as a warning, any other line for debugging."""
-        if not tracebacks.add(line):
+    def _pass_stderr(self, name: str, tracebacks: TracebackLog | None, line: str) -> None:
+        """Log a line of an upstream: a traceback as a warning, any other line for debugging.
+
+        Without `tracebacks`, each line is for debugging.
+        """
+        if tracebacks is None or not tracebacks.add(line):
             log.debug("%s: %s", name, line)
         if self.on_stderr is not None:
             self.on_stderr(f"{name}: {line}")
+
+    def _without_credentials(self, text: str) -> str:
+        """Mask the credentials for all upstreams in a text that some of them wrote."""
+        for upstream in self.fronts.front.upstreams.values():
+            text = upstream.back_connections.log.texts.hide(text)
+        return text
 
     def tell_watchers(self) -> None:
         """Tell those who watch the servers behind this one, or its configuration, that something changed."""
@@ -537,13 +547,14 @@ class Gateway(Server):
         withheld = self.catalog.withheld_extensions()
         for identifier in sorted(withheld.keys() - self._reported_extensions):
             names = " and ".join(repr(owner.name) for owner in withheld[identifier])
+            shown = self._without_credentials(identifier)
             if identifier in self.catalog.all_extensions():
-                log.warning("the extension %s of %s is not offered: %r has it itself", identifier, names, self.name)
+                log.warning("the extension %s of %s is not offered: %r has it itself", shown, names, self.name)
             else:
                 log.warning(
                     "%s have the extension %s, which is not offered: nothing says which of them a request is for",
                     names,
-                    identifier,
+                    shown,
                 )
         self._reported_extensions = frozenset(withheld)
 

@@ -21,6 +21,7 @@ from toolwire.client.connection import OnProgress
 from toolwire.client.relay import OnNotice, RelayConnection, RelayedCall, Resumption
 from toolwire.gateway.held_call import HeldCall, Listener, Outcome
 from toolwire.gateway.replicas import Answers, HolderGone, Replica, new_exchange
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolError, ToolwireError, TransportError
 from toolwire.protocol.jsonrpc import RequestId
@@ -59,9 +60,10 @@ class AnsweredRound(Struct, eq=False):
 class HeldCalls:
     """The calls of one server that wait for their clients."""
 
-    def __init__(self, back: str, timeout: float | None) -> None:
-        """`timeout` limits a request to the server."""
+    def __init__(self, back: str, timeout: float | None, log: UpstreamLog) -> None:
+        """`timeout` limits a request to the server, and `log` gets what it says of calls that are lost."""
         self._back = back
+        self._log = log
         self._timeout = timeout
         self._held: dict[str, HeldCall] = {}
         self._replicas: dict[Host, Replica] = {}
@@ -239,7 +241,7 @@ class HeldCalls:
             connection.leave_session()
             await connection.close()
             raise used_state()
-        log.info("%s: a call goes on whose process has ended", self._back)
+        self._log.info("a call goes on whose process has ended")
         messages = [bytes(question.message) for question in record.questions]
         held.restore({_id_of(question.message): question.name for question in record.questions})
         relayed = relayed_for(held, answered.wants_progress)
@@ -263,7 +265,7 @@ class HeldCalls:
 
     def _lost(self, error: ToolwireError) -> ToolError:
         """Return the error for a client that cannot be told more: the text may have been written by the server."""
-        log.warning("%s: %s", self._back, error)
+        self._log.warning("%s", error)
         return ToolError(self._failure(LOST))
 
     def _failure(self, text: str) -> str:

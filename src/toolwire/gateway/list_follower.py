@@ -13,7 +13,6 @@ it closes when its connection ends, unless clients are subscribed to resources.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from enum import Enum
@@ -28,12 +27,11 @@ from toolwire.client.reconnect import Connector
 from toolwire.client.target import VERDICT_SECONDS
 from toolwire.gateway.list_pace import ListPace
 from toolwire.gateway.remote_lists import RemoteLists, read_lists
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import covers
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, ServerError, Timeout, ToolwireError, TransportError
 from toolwire.util.backoff import Backoff
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds a list waits for an upstream. Late parts are announced as changes.
 LIST_SECONDS: Final = 4.0
@@ -71,6 +69,7 @@ class Followed(Protocol):
     """The upstream of a follower, and the user of its lists."""
 
     name: str
+    log: UpstreamLog
 
     async def open_connection(self) -> ClientConnection:
         """Return the connection for lists; open it if it is not open."""
@@ -293,7 +292,7 @@ class ListFollower:
                 if loop.time() - began < WORKS_SECONDS or not isinstance(error, TransportError):
                     self._note_unreachable(error)
             except Exception as error:
-                log.exception("following the server %r failed", self._upstream.name)
+                self._upstream.log.exception("following the server failed", error)
                 self._note_unreachable(ServerError(f"an error in this server: {type(error).__name__}"))
             if not self.settings.persists and not self._upstream.watched_uris():
                 self.state = FollowState.CLOSED
@@ -382,7 +381,7 @@ class ListFollower:
             await subscription.__aenter__()
         except (ProtocolError, Timeout, InvalidResponse, TransportError) as error:
             if self.state is not FollowState.UNREACHABLE:  # One line is enough for an upstream that is unreachable.
-                log.warning("%s does not tell of its changes: %s", self._upstream.name, error)
+                self._upstream.log.warning("it does not tell of its changes: %s", error)
             # An upstream that is gone shows when its lists are read.
             is_refusal = isinstance(error, ProtocolError | InvalidResponse)
             asked = min(getattr(error, "retry_after", None) or 0.0, LISTEN_SECONDS)
@@ -525,7 +524,7 @@ class ListFollower:
         try:
             await self.reread_lists()
         except ToolwireError as error:
-            log.debug("%s: the lists could not be read again: %s", self._upstream.name, error)
+            self._upstream.log.debug("the lists could not be read again: %s", error)
 
     async def refresh(self) -> None:
         """Read the lists again. Requests that come meanwhile are served together by one more reading."""
@@ -548,7 +547,7 @@ class ListFollower:
 
     def _note_failure(self, reading: asyncio.Future[None]) -> None:
         if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.debug("%s: the lists could not be read again: %s", self._upstream.name, error)
+            self._upstream.log.debug("the lists could not be read again: %s", error)
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
@@ -583,7 +582,7 @@ class ListFollower:
             try:
                 views = self._upstream.shows_views
                 timeout = self.settings.timeout
-                lists = await read_lists(self._upstream.name, connection, self.lists, timeout, views)
+                lists = await read_lists(self._upstream.log, connection, self.lists, timeout, views)
             except ToolwireError as error:
                 if not self._upstream.leave_address(error, connection):
                     raise

@@ -65,6 +65,7 @@ from toolwire.gateway.sent_request import (
     parameter_headers,
     sent_with,
 )
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.gateway.uris import UriNames
 from toolwire.http.client.endpoint import TOO_LONG, TURNED_AWAY
 from toolwire.http.legacy.session_calls import SessionConnection
@@ -224,7 +225,7 @@ class Relay:
         """The key of the server in the records of sessions. A server at another address has another key."""
         self.name_key: str = fingerprint(name)
         """What stands for its name there, whatever its address is."""
-        self.held: HeldCalls = HeldCalls(name, timeout)
+        self.held: HeldCalls = HeldCalls(name, timeout, connections.log)
         self.asked: AskedQuestions = AskedQuestions(connections)
         self.withheld: frozenset[str] = frozenset()
         """The extensions of the server that are not offered."""
@@ -244,6 +245,10 @@ class Relay:
         """
         self._next_refresh = 0.0
         self._refreshing: asyncio.Future[None] | None = None
+
+    @property
+    def log(self) -> UpstreamLog:
+        return self.connections.log
 
     def send(
         self,
@@ -437,7 +442,7 @@ class Relay:
         try:
             return await self._conversation(call, None, shared, owner, target, revision=LATEST_LEGACY)
         except ProtocolError as error:
-            log.debug("%s: it refuses sessions of legacy clients: %s", self.name, error)
+            self.log.debug("it refuses sessions of legacy clients: %s", error)
             self.connections.note_modern_only()
             return None
 
@@ -515,7 +520,7 @@ class Relay:
             opened = BackSession(own, connection.revision, address, server=self.name_key)
             holds = await front.join(self.key, opened, known)
         except (ProtocolError, StoreFull, StoreFailed) as error:
-            log.warning("%s: another process will open another session: %s", self.name, error)
+            self.log.warning("another process will open another session: %s", str(error))
             return connection
         if holds is opened:
             return connection
@@ -681,12 +686,18 @@ class Relay:
         return await connection.relay(identifier, method, {**members, "_meta": meta}, relayed, timeout, forwarded)
 
     def _all_headers(self, call: Call, headers: Headers) -> dict[str, str] | None:
-        found = forwarded_headers(call, self._forwarded)
+        found = self._forwarded_headers(call)
         repeated = parameter_headers(call, headers)
         return repeated if found is None else {**found, **(repeated or {})}
 
     def _legacy_headers(self, call: Call, connection: RelayConnection) -> dict[str, str] | None:
-        return forwarded_headers(call, self._forwarded) if connection.link.carries_headers else None
+        return self._forwarded_headers(call) if connection.link.carries_headers else None
+
+    def _forwarded_headers(self, call: Call) -> dict[str, str] | None:
+        found = forwarded_headers(call, self._forwarded)
+        if found:
+            self.log.texts.note_forwarded(found)
+        return found
 
     def withhold(self, extensions: frozenset[str]) -> None:
         """Do not tell the server that a client declares these extensions, because clients are not offered them."""
@@ -728,13 +739,13 @@ class Relay:
             if not connection.modern:
                 if not isinstance(session, Session) or connection.is_pooled:
                     # A legacy server knows its client by the connection, and nothing says which client this one is.
-                    log.debug("%s: %s came without a connection, and is dropped", self.name, method[:200])
+                    self.log.debug("%s came without a connection, and is dropped", method[:200])
                     return
                 capabilities = carried(_declared(raw, session), self.withheld)
                 connection = await self.connections.of(conversation_of("", session, capabilities), capabilities)
             self._say(connection, method, raw, session)
         except ToolwireError as error:
-            log.debug("%s: %s cannot be handed on: %s", self.name, method[:200], error)
+            self.log.debug("%s cannot be handed on: %s", method[:200], error)
 
     def _say(self, connection: RelayConnection, method: str, raw: Raw, session: object) -> None:
         members: dict[str, Any] = _members(raw)
@@ -834,7 +845,7 @@ class Relay:
         return next((each for each in self._earlier if each.asked.has_asked(call, state.asker)), self)
 
     def _asker_gone(self) -> ToolError:
-        log.info("%s: answers came for a server that was replaced, and were not sent", self.name)
+        self.log.info("answers came for a server that was replaced, and were not sent")
         return ToolError(
             f"The server that asked is gone: there is another {self.name!r} behind this one now. The answers were not "
             "sent. Call again, without requestState; what ran before the question may have been carried out"
@@ -924,7 +935,7 @@ class Relay:
         try:
             await self.owner.reread_lists()
         except ToolwireError as error:
-            log.debug("%s: the lists could not be read again: %s", self.name, error)
+            self.log.debug("the lists could not be read again: %s", error)
 
     def _may_send_again(self, error: TransportError, connection: RelayConnection, method: str, sent: Sent) -> bool:
         """Return whether a request may be sent again, on a new connection, without a chance that it runs twice.
@@ -998,11 +1009,12 @@ class Relay:
         terminal also sees why a connection failed, and what a command wrote before it ended.
         """
         if isinstance(error, StoreFailed | StoreFull):
-            log.error("%s: a call was given up, because the store of this gateway failed: %s", self.name, error)
+            self.log.error("a call was given up, because the store of this gateway failed: %s", str(error))
             return ToolError(_STORE_FAILED)
         self.owner.record_failure(error, source_of(call))
         text = error.message if isinstance(error, ProtocolError | Unauthorized) else str(error)
-        log.warning("%s: %s", self.name, text)
+        self.log.warning("%s", self.log.texts.describe(error, text))
+        text = self.log.texts.hide(text)
         if isinstance(error, Unauthorized):
             text = _refusal(error)
         if not isinstance(error, ProtocolError | TransportError):

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw
 from toolwire.client.listen import Subscription
 from toolwire.gateway.remote_components import Home, handed_on
 from toolwire.gateway.sent_request import sent_with
+from toolwire.gateway.upstream_log import Quoted
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError, ToolwireError
@@ -55,7 +56,7 @@ def extensions_of(home: Home, catalog: Catalog, capabilities: Mapping[str, Any])
         if identifier == t.TASKS_EXTENSION or (identifier == UI_EXTENSION and not home.shows_views):
             continue
         if not isinstance(settings, dict) or len(msgspec.json.encode(settings)) > MAX_SETTINGS:
-            log.warning("%s: the extension %r is left out: its settings cannot be used", catalog.owner.name, identifier)
+            home.relay.log.warning("the extension %r is left out: its settings cannot be used", Quoted(identifier))
             continue
         try:
             if identifier == t.SKILLS_EXTENSION:
@@ -65,7 +66,7 @@ def extensions_of(home: Home, catalog: Catalog, capabilities: Mapping[str, Any])
             else:
                 found[identifier] = RemoteExtension(home, catalog, identifier, settings, known)
         except ServerError as error:
-            log.warning("%s: an extension is left out: %s", catalog.owner.name, error)
+            home.relay.log.warning("an extension is left out: %s", error)
     return found
 
 
@@ -167,7 +168,7 @@ class RemoteMethods(AnyMethod):
             if subscription is not None:
                 await subscription.__aenter__()
         except (ToolwireError, msgspec.ValidationError) as error:
-            log.debug("%s: a subscription cannot be handed on: %s", relay.name, error)
+            relay.log.debug("a subscription cannot be handed on: %s", error)
         accepted = None if subscription is None else subscription.accepted
         hearing: asyncio.Future[None] | None = None
         if subscription is not None and accepted is not None and accepted.extra:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
@@ -12,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType, json
 from toolwire.client.connection import ClientConnection
 from toolwire.client.listing import ListBounds, read_prompts, read_resources, read_templates, read_tools
 from toolwire.client.requests import Read, reader
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
@@ -20,8 +20,6 @@ from toolwire.protocol.open_codec import exact_meta, meta_of, replace_members, r
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.upstreams import UPSTREAM_KEY, GatewayMark, read_marks, read_upstream
 from toolwire.wire.deadlines import CallClock
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: Lists are read again after this many seconds, however long the other server lets others keep them.
 LONGEST_SECONDS: Final = 86_400.0
@@ -160,7 +158,11 @@ _decode_addressed = msgspec.json.Decoder(_Addressed).decode
 
 
 async def read_lists(
-    server: str, connection: ClientConnection, before: RemoteLists | None, timeout: float | None, views: bool = True
+    log: UpstreamLog,
+    connection: ClientConnection,
+    before: RemoteLists | None,
+    timeout: float | None,
+    views: bool = True,
 ) -> RemoteLists:
     """Read all lists of a server. One that cannot be read is the one in `before`. `views`: views stay in them."""
     before = before or RemoteLists()
@@ -177,13 +179,13 @@ async def read_lists(
             reader = _read_usable(*usable, reader, lists.left_out)
         try:
             bounds = ListBounds(method, max_bytes=MAX_BYTES)
-            found, whole, pages = await _all_pages(connection, reader, entries, timeout, bounds)
+            found, whole, pages = await _all_pages(log, connection, reader, entries, timeout, bounds)
         except ProtocolError as error:
             if error.code == METHOD_NOT_FOUND:
                 # Many servers declare a capability and do not know all methods of it.
-                log.debug("%s does not know %s", server, method)
+                log.debug("it does not know %s", method)
                 return []
-            log.warning("%s: %s failed: %s", server, method, error)
+            log.warning("%s failed: %s", method, error)
             lists.is_partial = True
             return known
         lists.size += bounds.bytes
@@ -219,7 +221,7 @@ async def read_lists(
         from toolwire.gateway.remote_skills import read_entries
 
         lists.skill_entries = await read("skills/list", _read_skills, lambda page: page.skills, before.skill_entries)
-        lists.skills = read_entries(server, lists.skill_entries)
+        lists.skills = read_entries(log, lists.skill_entries)
     if not lists.gateways:
         # Only a gateway has upstreams. Nothing else says which one a component belongs to.
         lists.tools = [_without_upstream(each) for each in lists.tools]
@@ -264,6 +266,7 @@ def _without_views(lists: RemoteLists) -> RemoteLists:
 
 
 async def _all_pages(
+    log: UpstreamLog,
     connection: ClientConnection,
     read: Read[Any],
     entries: Callable[[Any], list[Item]],

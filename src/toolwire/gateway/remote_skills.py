@@ -6,7 +6,6 @@ are, because the digests of the entry cover their bytes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.gateway.remote_components import Home, handed_on, handler_seconds, read_elsewhere
 from toolwire.gateway.sent_request import Sent, sent_with
+from toolwire.gateway.upstream_log import Quoted, UpstreamLog
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import skills as rules
 from toolwire.protocol import types as t
@@ -32,8 +32,6 @@ from toolwire.skills.component import (
 )
 from toolwire.skills.extension import NO_SKILL, SkillsExtension
 
-log: logging.Logger = logging.getLogger("toolwire.gateway")
-
 # A server may call something public that it shows to nobody but the holder of its credential.
 _CACHE: Final = Cache(ttl_ms=0, scope="private")
 
@@ -46,7 +44,7 @@ _skill_answer = msgspec.json.Decoder(_SkillAnswer).decode
 _entry_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def read_entries(back: str, entries: Iterable[Raw]) -> list[t.Skill]:
+def read_entries(log: UpstreamLog, entries: Iterable[Raw]) -> list[t.Skill]:
     """Read the entries of skills. One that breaks a rule is left out, because clients may not load it."""
     found: dict[str, t.Skill] = {}
     for raw in entries:
@@ -55,7 +53,7 @@ def read_entries(back: str, entries: Iterable[Raw]) -> list[t.Skill]:
             if entry.uri in found:
                 raise rules.SkillRejected("entry", f"{rules.shown(entry.uri)} is listed twice", None, entry.uri)
         except rules.SkillRejected as error:
-            log.warning("%s: a skill is left out: %s", back, error)
+            log.warning("a skill is left out: %s", Quoted(str(error)))
             continue
         # The JSON of the frontmatter stays as it is: Python writes some numbers in another way.
         members = _entry_members(_entry_members(raw)["frontmatter"])

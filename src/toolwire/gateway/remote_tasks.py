@@ -154,7 +154,7 @@ class RemoteTasks:
         # The tasks of a legacy server whose legacy clients are told of them.
         self._told: Expiring[_Own, _Telling] = Expiring(MAX_REMEMBERED, on_evict=_stop, sweeps=True)
         self._followers: dict[str, asyncio.Task[None]] = {}
-        self._ends: TaskEnds[_Own] = TaskEnds(name, MAX_REMEMBERED, MAX_KEPT_SECONDS)
+        self._ends: TaskEnds[_Own] = TaskEnds(self._relay.log, MAX_REMEMBERED, MAX_KEPT_SECONDS)
         # Set when a task that is followed has changed.
         self._news: dict[str, asyncio.Event] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -630,7 +630,7 @@ class RemoteTasks:
                     if core.status in TERMINAL:
                         return
         except (ToolwireError, msgspec.ValidationError) as error:
-            log.debug("%s does not tell of its task: %s", self._relay.name, error)
+            self._relay.log.debug("it does not tell of its task: %s", error)
 
     async def _states(self, call: Call, task: str) -> AsyncGenerator[t.TaskFields, None]:
         """Yield the state of a task of a modern server now, and whenever the server tells of it."""

@@ -23,6 +23,7 @@ from toolwire.gateway.relaying import Relay
 from toolwire.gateway.remote_lists import RemoteLists
 from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.gateway.upstream_lifecycle import UpstreamLifecycle
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import UPDATED
 from toolwire.protocol.cursors import MISSING_KEY
@@ -72,6 +73,7 @@ class SharedLists:
         self.name: str = owner.name
         self.catalog: Catalog = owner.catalog
         self.back_connections: BackConnections = owner.back_connections
+        self.log: UpstreamLog = owner.back_connections.log
         self.relay: Relay = owner.relay
         self.components: UpstreamComponents = owner.components
         self.availability: Availability = owner.availability
@@ -191,7 +193,7 @@ class SharedLists:
         text = str(error)
         if isinstance(error, Unauthorized) and text != error.message:
             text = f"{error.message}; give it credentials or headers"  # A program and a file have both.
-        self._note_away(text)
+        self._note_away(self.log.texts.describe(error, text))
 
     def watched_uris(self) -> list[str]:
         """Return the URIs, as the upstream has them, that clients are subscribed to outside of conversations."""

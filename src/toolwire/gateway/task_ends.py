@@ -7,7 +7,6 @@ and else less and less often. Without observers nobody looks.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -15,11 +14,10 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, ToolwireError
 from toolwire.protocol.tasks import TERMINAL
-
-log: logging.Logger = logging.getLogger("toolwire.gateway")
 
 #: How many seconds pass before the first look, and at most between two looks, unless the server asks for longer pauses.
 FIRST_LOOK_SECONDS: Final = 1.0
@@ -53,9 +51,9 @@ class _Watched:
 class TaskEnds(Generic[K]):
     """The tasks of one upstream whose ends are waited for."""
 
-    def __init__(self, name: str, most: int, most_seconds: float) -> None:
+    def __init__(self, log: UpstreamLog, most: int, most_seconds: float) -> None:
         """Wait for no more than `most` ends at a time. Give a task up that cannot be seen for `most_seconds`."""
-        self._name = name
+        self._log = log
         self._most = most
         self._most_seconds = most_seconds
         self._watched: dict[K, _Watched] = {}
@@ -77,7 +75,7 @@ class TaskEnds(Generic[K]):
         if len(self._ends) >= self._most:
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("%s: more than %d tasks run. The ends of others are not recorded", self._name, self._most)
+                self._log.warning("more than %d tasks run. The ends of others are not recorded", self._most)
             end.set_exception(OutcomeUnknown("Too many tasks run. The end of this one is not waited for"))
             return end
         self._ends.add(end)
@@ -138,7 +136,7 @@ class TaskEnds(Generic[K]):
         self._remove_watched(key, watched)
         failure = None if watcher.cancelled() else watcher.exception()
         if failure is not None:
-            log.error("%s: the end of a task cannot be looked for", self._name, exc_info=failure)
+            self._log.exception("the end of a task cannot be looked for", failure)
         _fail(watched.open_ends, failure or _stopped())
 
 

@@ -100,7 +100,10 @@ class Upstream(Server):
         self.credential: str | None = credential
         """The kind of the credential with which calls are made; None where there is none."""
         self.lifecycle: UpstreamLifecycle = UpstreamLifecycle(list_timeout)
-        self.availability: Availability = Availability(name, catalog, lambda: self.lists.announce(), find_rules)
+        target.texts.name = name
+        self.availability: Availability = Availability(
+            name, catalog, target.texts, lambda: self.lists.announce(), find_rules
+        )
         if make_connections is None:
             identity = t.Implementation("toolwire-gateway", __version__)
             make_connections = partial(
@@ -110,10 +113,10 @@ class Upstream(Server):
                 timeout=timeout,
                 revision=revision,
                 bounds=bounds,
-                name=name,
             )
         self.back_connections: BackConnections = make_connections(self)
-        addresses = Addresses(self)
+        log = self.back_connections.log
+        addresses = Addresses(self, log)
         self.relay: Relay = (make_relay or _relay_for(credentials))(
             name, self.back_connections, self, timeout=timeout, uris=addresses.names, forwards=forwards
         )
@@ -131,7 +134,7 @@ class Upstream(Server):
         limits = protection or UpstreamLimits()
         urls = self.back_connections.urls
         self.guard: UpstreamGuard = UpstreamGuard(
-            name,
+            log,
             limits,
             self.relay.sending,
             self._send_by,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import UNSET
 
@@ -24,6 +23,7 @@ from toolwire.gateway.remote_extensions import extensions_of, further_capabiliti
 from toolwire.gateway.remote_lists import MAX_LEFT_OUT, RemoteLists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
+from toolwire.gateway.upstream_log import Quoted
 from toolwire.gateway.upstream_options import UpstreamRules
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
@@ -36,7 +36,8 @@ from toolwire.server.catalog import Catalog, SkillSet
 from toolwire.server.components import ToolBase
 from toolwire.server.ping import answer_ping, refuse_ping
 
-log: logging.Logger = logging.getLogger("toolwire.gateway")
+#: How many characters of the reason are shown for which a component is left out.
+MAX_REASON: Final = 1_000
 
 
 class UpstreamComponents:
@@ -191,10 +192,13 @@ class UpstreamComponents:
         return self._made_for == self.uris.generation or t.encode(known.wire(MODERN)) == t.encode(made.wire(MODERN))
 
     def _note_left_out(self, catalog: Catalog, left_out: dict[str, str]) -> None:
-        for name, reason in left_out.items():
+        log = self.relay.log
+        texts = log.texts
+        found = {texts.hide(name): texts.excerpt(reason, MAX_REASON) for name, reason in left_out.items()}
+        for name, reason in found.items():
             if catalog.left_out.get(name) != reason:
-                log.warning("%s: %r is left out: %s", self.relay.name, name, reason)
-        catalog.left_out = left_out
+                log.warning("%r is left out: %s", Quoted(name), Quoted(reason))
+        catalog.left_out = found
 
     def _extend(self, filled: Catalog, skills: list[t.Skill]) -> SkillSet:
         """Offer the extensions that the upstream declares; return the skills of a catalogue.

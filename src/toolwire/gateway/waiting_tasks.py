@@ -213,7 +213,9 @@ async def questions_elsewhere(stores: Stores, key: str) -> dict[str, t.InputRequ
         kept = await stores.kv.get(key)
         return {} if kept is None else _decode_questions(kept)
     except (ToolwireError, *BAD_JSON) as error:
-        log.warning("the questions of a task cannot be read: %s", error)
+        # What JSON breaks a rule may be that of the server, which asked.
+        why = error if isinstance(error, ToolwireError) else type(error).__name__
+        log.warning("the questions of a task cannot be read: %s", why)
         return {}
 
 

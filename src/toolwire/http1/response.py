@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Final, Self
 
 from toolwire.base_errors import InvalidResponse, OutcomeUnknown
@@ -51,10 +51,6 @@ class HttpResponse(ABC):
 
     status: int
     url: str
-    credentials: Mapping[str, str] = MappingProxyType({})
-    """The headers with credentials that the request carried, as its sender says."""
-    is_quotable: bool = True
-    """Whether an error may quote what the server said."""
 
     @abstractmethod
     def header(self, name: str) -> str | None:

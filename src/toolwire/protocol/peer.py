@@ -93,13 +93,26 @@ class Garbage(Struct):
     """Something that is no message and gets no answer; for the log."""
 
     reason: str
+    data: bytes = b""
+    """What arrived, where the log shows how it begins."""
+
+    def describe(self, hide: Callable[[str], str] = str) -> str:
+        """Return the reason, and the beginning of what arrived, in plain ASCII on one line.
+
+        `hide` masks what the log may not show. It gets more of the text than is shown, so that nothing is cut before.
+        """
+        if not self.data:
+            return hide(self.reason)
+        text = hide(self.data[:_SEARCHED].decode(errors="replace"))
+        return f"{hide(self.reason)}: {text[:_QUOTED]!a}{'…' if len(text) > _QUOTED else ''}"
 
 
 Event: TypeAlias = Incoming | Send | Cancel | Notice | Answer | Garbage
 
 _CANCELLED: Final = "notifications/cancelled"
-# How much of a line that is no message the log shows.
+# How much of a line that is no message the log shows, and in how much of it secrets are looked for.
 _QUOTED: Final = 100
+_SEARCHED: Final = 8 * 1024
 
 
 class _Group(Struct):
@@ -117,12 +130,6 @@ def _concerns(answer: Any, about: RequestId) -> bool:
     if answer.id is None or (isinstance(answer, ErrorResponse) and not isinstance(answer.id, int)):
         answer.id = about
     return bool(answer.id == about)
-
-
-def _quoted(data: bytes) -> str:
-    """The beginning of what somebody sent, in plain ASCII on one line."""
-    text = ascii(data[:_QUOTED].decode(errors="replace"))
-    return f"{text}…" if len(data) > _QUOTED else text
 
 
 class Peer:
@@ -163,7 +170,7 @@ class Peer:
         event = _TAKEN[kind](self, message)
         if kind is Malformed and type(event) is Garbage and message.code and not self._serves:
             # Most often a line that a server printed: its author has to know which.
-            event.reason = f"{event.reason}: {_quoted(data)}"
+            event.data = data
         if about is not None and (type(event) is Incoming or type(event) is Notice):
             event.about = about
         return () if event is None else (event,)

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
@@ -38,6 +38,9 @@ from toolwire.wire.channel import Channel, Feed, Sender
 from toolwire.wire.deadlines import Deadlines
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller
+
+if TYPE_CHECKING:
+    from toolwire.server_texts import ServerTexts
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
@@ -186,8 +189,14 @@ class Session:
         ceiling: float = math.inf,
         principal: Any = None,
         caller: Caller = None,
+        texts: ServerTexts | None = None,
+        peer_name: str = "",
     ) -> None:
-        """`caller`: whose share of the limits the requests of this connection count in."""
+        """`caller`: whose share of the limits the requests of this connection count in.
+
+        `texts` cleans what the log and errors quote of the other side, where that is a server, and `peer_name` is its
+        name for the log.
+        """
         self.channel = channel
         self.peer = peer
         self.handler = handler
@@ -197,8 +206,9 @@ class Session:
         self.error: BaseException | None = None
         self.ignored: str = ""
         """Why the first line that is not a message was ignored; "" without one."""
-        self.peer_name: str = ""
+        self.peer_name: str = peer_name
         """The name of the other side for the log; empty where it has none."""
+        self._texts = texts
         self._ignored_count = 0
         self._next_ignored_line = -math.inf
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -273,9 +283,15 @@ class Session:
             if kind is Incoming:
                 self._admit(event)  # type: ignore[arg-type]
             elif kind is Answer:
-                event.waiter.resolve(event.result, event.error)  # type: ignore[union-attr]
+                self._resolve(event)  # type: ignore[arg-type]
             else:
                 self._take(event)
+
+    def _resolve(self, answer: Answer) -> None:
+        error = answer.error
+        if error is not None and self._texts is not None:
+            error = self._texts.clean(error)
+        answer.waiter.resolve(answer.result, error)
 
     def _take(self, event: Event) -> None:
         kind = type(event)
@@ -290,11 +306,12 @@ class Session:
         elif kind is Cancel:
             self._cancel(event)  # type: ignore[arg-type]
         elif kind is Garbage:
-            self._ignore(str(event.reason))  # type: ignore[union-attr]
+            self._ignore(event)  # type: ignore[arg-type]
 
-    def _ignore(self, reason: str) -> None:
+    def _ignore(self, garbage: Garbage) -> None:
         """Log why a message is ignored, at most once in `IGNORED_SECONDS`: some servers print to standard output."""
-        self.ignored = self.ignored or reason
+        hide = str if self._texts is None else self._texts.hide
+        self.ignored = self.ignored or garbage.describe(hide)
         self._ignored_count += 1
         now = self.loop.time()
         if now < self._next_ignored_line:
@@ -302,7 +319,12 @@ class Session:
         self._next_ignored_line = now + IGNORED_SECONDS
         count, self._ignored_count = self._ignored_count, 0
         name = f"{self.peer_name}: " if self.peer_name else ""
-        log.warning("%signored %s: %s", name, "a message" if count == 1 else f"{count} messages, the last one", reason)
+        what = "a message" if count == 1 else f"{count} messages, the last one"
+        if self._texts is None or self._texts.is_quotable:
+            log.warning("%signored %s: %s", name, what, garbage.describe(hide))
+        else:
+            log.warning("%signored %s: it breaks the protocol", name, what)
+            log.debug("%signored %s: %s", name, what, garbage.describe(hide))
 
     # --- requests of the other side ---
 

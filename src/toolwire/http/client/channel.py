@@ -142,7 +142,7 @@ class HttpChannel(Channel):
         try:
             self._put(message, asking)
         except Unreachable as error:
-            _fail(asking, error)
+            self._fail(asking, error)
 
     def write(self, message: bytes) -> None:
         self._put(message, None)
@@ -188,7 +188,7 @@ class HttpChannel(Channel):
             return
         self._queue.remove(len(message))
         if error is not None:
-            _fail(asking, error)
+            self._fail(asking, error)
 
     async def _deliver(self, message: bytes, repeats: int = 0) -> ToolwireError | None:
         """Post a message, with retries if it did not arrive. Return the last error."""
@@ -219,13 +219,23 @@ class HttpChannel(Channel):
         try:
             while last is not None and (asking is None or asking.in_flight):
                 if loop.time() >= until or not may_repeat(last, message):
-                    _fail(asking, last)
+                    self._fail(asking, last)
                     return
                 await asyncio.sleep(max(backoff.after(None), retry_after(last)))
                 if asking is None or asking.in_flight:
                     last = await self._deliver(message)
         finally:
             self._queue.remove(len(message))
+
+    def _fail(self, asking: Asking | None, error: ToolwireError) -> None:
+        """End the request whose question stays without an answer: it could wait for ever."""
+        if asking is None or not asking.in_flight:
+            texts = self._endpoint.texts
+            log.warning(
+                "%s: a notification or an answer did not arrive: %s", self._endpoint.name, texts.describe(error)
+            )
+            return
+        asking.fail(OutcomeUnknown(f"The answer to a question of {asking.method} did not arrive: {error}"))
 
     @property
     def unsettled(self) -> bool:
@@ -306,10 +316,10 @@ class HttpChannel(Channel):
                     asked = retry_after(error)
                 await asyncio.sleep(max(backoff.after(retry), asked))
         except (Unauthorized, MalformedResponse) as error:
-            if isinstance(error, Unauthorized):
-                log.warning("the server's stream was refused: %s", error)
-            else:
-                log.warning("the server's stream cannot be read: %s", error)
+            what = "was refused" if isinstance(error, Unauthorized) else "cannot be read"
+            log.warning(
+                "%s: the stream of the server %s: %s", self._endpoint.name, what, self._endpoint.texts.hide(str(error))
+            )
             if heard_before:
                 # It would fail in the same way again, and listeners would wait for ever.
                 self._inbox.end(error)
@@ -397,11 +407,3 @@ def may_repeat(error: ToolwireError, message: bytes) -> bool:
     sent = decode(message)
     is_cancellation = isinstance(sent, Notification) and sent.method == "notifications/cancelled"
     return is_cancellation or isinstance(sent, Response | ErrorResponse)
-
-
-def _fail(asking: Asking | None, error: ToolwireError) -> None:
-    """End the request whose question stays without an answer: it could wait for ever."""
-    if asking is None or not asking.in_flight:
-        log.warning("a notification or an answer did not arrive: %s", error)
-        return
-    asking.fail(OutcomeUnknown(f"The answer to a question of {asking.method} did not arrive: {error}"))

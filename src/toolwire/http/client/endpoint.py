@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,7 +16,7 @@ from toolwire.http1.response import CrossedClosing, HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.redaction import hide_values
+from toolwire.server_texts import ServerTexts
 from toolwire.wire.deadlines import Pausable, PersonTime
 from toolwire.wire.tapped_channel import Tap
 
@@ -25,8 +24,6 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 
 # The characters of an error text that are shown, and the bytes of an error page that are read.
 _SHOWN: Final = 200
-# Shorter values of headers are words that an error text may need, such as the name of a tenant.
-_SHORTEST_SECRET: Final = 6
 ERROR_BODY: Final = 64 * 1024
 # How many encoded headers of posts are kept, and how long they may be.
 _MANY_HEADS: Final = 256
@@ -52,8 +49,7 @@ class Endpoint:
     """One URL of a server.
 
     Every request has `headers`. `tap` gets every message in both directions. `on_response` gets every HTTP response,
-    whatever its status. Without `quotes`, errors say nothing that the server said, because it may repeat what others
-    sent to it.
+    whatever its status. `texts` cleans what errors quote of the server.
     """
 
     def __init__(
@@ -66,15 +62,16 @@ class Endpoint:
         tap: Tap | None = None,
         on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
-        quotes: bool = True,
+        texts: ServerTexts | None = None,
     ) -> None:
         self.pool = pool
-        self._quotes = quotes
+        self.texts: ServerTexts = ServerTexts() if texts is None else texts
         self.url: str = url
         self.limit = limit
         self.tap = tap
         self._on_response = on_response
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
+        self.texts.note_settings(headers=self.headers)
         self._auth = auth
         self.heads: dict[Hashable, bytes] = {}
         """The encoded headers of posts that `pool.post` sends, by what they belong to."""
@@ -89,8 +86,13 @@ class Endpoint:
             tap=self.tap,
             on_response=self._on_response,
             limit=self.limit,
-            quotes=self._quotes,
+            texts=self.texts,
         )
+
+    @property
+    def name(self) -> str:
+        """The name of the server for the log."""
+        return self.texts.name or origin(self.url)
 
     async def send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Pausable | None = None
@@ -102,13 +104,14 @@ class Endpoint:
         """
         auth, url, redirects = self._auth, self.url, MAX_REDIRECTS
         while True:
-            sent, credentials = {**self.headers, **headers} if self.headers else headers, self.headers
+            sent = {**self.headers, **headers} if self.headers else headers
             if auth is None:
                 response = await self.pool.request(method, url, headers=sent, body=body)
             else:
                 with self._signing_in(clock):
                     signed = await auth.headers(method, url)
-                sent, credentials = {**sent, **signed}, {**credentials, **signed}
+                self.texts.note_signature(signed)
+                sent = {**sent, **signed}
                 try:
                     response = await self.pool.request(method, url, headers=sent, body=body, redirects=0)
                 except CrossedClosing:
@@ -121,7 +124,6 @@ class Endpoint:
                     response.close()
                     url, redirects = target, redirects - 1
                     continue
-            response.credentials, response.is_quotable = credentials, self._quotes
             if response.url != self.url and 200 <= response.status < 300:
                 self._move(response.url)
             if self._on_response is not None:
@@ -129,7 +131,7 @@ class Endpoint:
             if response.status not in (401, 403):
                 return response
             said = response.headers
-            text = await _text(response)
+            text = await self._text(response)
             response.close()
             if auth is not None:
                 with self._signing_in(clock):
@@ -166,12 +168,11 @@ class Endpoint:
     async def settled(self, response: HttpResponse, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Return the answer to a post that was started, as `send` would have returned it."""
         response = await self.pool.follow(response, "POST", {**self.headers, **headers}, body)
-        response.credentials, response.is_quotable = self.headers, self._quotes
         if response.url != self.url and 200 <= response.status < 300:
             self._move(response.url)
         if response.status not in (401, 403):
             return response
-        text = await _text(response)
+        text = await self._text(response)
         response.close()
         raise _unauthorized(self.url, response.status, text, False)
 
@@ -182,9 +183,48 @@ class Endpoint:
         response = await self.send("POST", headers, message, clock)
         try:
             if response.status >= 300:
-                raise await failure(response)
+                raise await self.failure(response)
         finally:
             response.let_go()  # The rest of the response has no meaning.
+
+    # --- what errors say ---
+
+    async def failure(self, response: HttpResponse) -> TransportError:
+        """Return the error for an HTTP status without a JSON-RPC message."""
+        status = response.status
+        text = await self._text(response)
+        where = response.header("location") if 300 <= status < 400 else None
+        told = f"{origin(response.url)} answered with status {status}"
+        if where:
+            to = f" to {self.texts.excerpt(where, _SHOWN)}" if self.texts.is_quotable else ""
+            told += f", a redirect{to}, which is not followed"
+        told += f": {text}" if text else ""
+        error: TransportError = Unreachable(told) if status in _REFUSED else OutcomeUnknown(told)
+        error.status, error.url = status, response.url
+        if status in TURNED_AWAY:
+            error.retry_after = response.retry_after
+        return error
+
+    async def _text(self, response: HttpResponse) -> str:
+        """Return the message in an error response, or the first line of plain text; return "" for a page of markup.
+
+        Servers quote the credentials that they refuse; the text goes to logs and to other programs without them. Where
+        an error may not quote at all, the text is logged for debugging alone.
+        """
+        if response.media_type not in ("text/plain", "application/json"):
+            return ""
+        try:
+            async with asyncio.timeout(2.0):
+                body = await response.read(ERROR_BODY)
+        except (TransportError, TimeoutError):
+            return ""
+        sentence = _sentence(body) if response.media_type == "application/json" else None
+        line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
+        text = "".join(char if char.isprintable() else " " for char in self.texts.excerpt(line, _SHOWN))
+        if text and not self.texts.is_quotable:
+            log.debug("%s answered with status %d: %s", self.name, response.status, text)
+            return ""
+        return text
 
 
 @contextmanager
@@ -205,61 +245,6 @@ def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized
     error = Unauthorized(f"{origin(url)} refused with status {status}{said}", in_python)
     error.status, error.url = status, url
     return error
-
-
-async def failure(response: HttpResponse) -> TransportError:
-    """Return the error for an HTTP status without a JSON-RPC message."""
-    status = response.status
-    text = await _text(response)
-    where = response.header("location") if 300 <= status < 400 else None
-    told = f"{origin(response.url)} answered with status {status}"
-    if where:
-        to = f" to {_without_credentials(response, where)[:_SHOWN]}" if response.is_quotable else ""
-        told += f", a redirect{to}, which is not followed"
-    told += f": {text}" if text else ""
-    error: TransportError = Unreachable(told) if status in _REFUSED else OutcomeUnknown(told)
-    error.status, error.url = status, response.url
-    if status in TURNED_AWAY:
-        error.retry_after = response.retry_after
-    return error
-
-
-def _secrets_in(value: str) -> Iterator[str]:
-    """Return the parts of a header that an error text may quote: all of it, its token, a password."""
-    scheme, _, token = value.partition(" ")
-    parts = [value, token]
-    if scheme.lower() == "basic":
-        with suppress(ValueError):
-            whole = base64.b64decode(token).decode()
-            parts += [whole, whole.partition(":")[2]]
-    return (part for part in parts if len(part) >= _SHORTEST_SECRET)
-
-
-async def _text(response: HttpResponse) -> str:
-    """Return the message in an error response, or the first line of plain text; return "" for a page of markup.
-
-    Servers quote the credentials that they refuse; the text goes to logs and to other programs without them. Where an
-    error may not quote at all, the text is logged for debugging alone.
-    """
-    if response.media_type not in ("text/plain", "application/json"):
-        return ""
-    try:
-        async with asyncio.timeout(2.0):
-            body = await response.read(ERROR_BODY)
-    except (TransportError, TimeoutError):
-        return ""
-    sentence = _sentence(body) if response.media_type == "application/json" else None
-    line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
-    line = _without_credentials(response, line)
-    text = "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]
-    if text and not response.is_quotable:
-        log.debug("%s answered with status %d: %s", origin(response.url), response.status, text)
-        return ""
-    return text
-
-
-def _without_credentials(response: HttpResponse, text: str) -> str:
-    return hide_values({part for value in response.credentials.values() for part in _secrets_in(value)}, text)
 
 
 def _sentence(body: bytes) -> str | None:

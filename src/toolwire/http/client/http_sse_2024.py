@@ -17,7 +17,7 @@ from toolwire.http.client.channel import (
     may_repeat,
     retry_after,
 )
-from toolwire.http.client.endpoint import Endpoint, failure
+from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
@@ -88,7 +88,7 @@ class SseClientChannel(Channel):
             async with asyncio.timeout(seconds) as deadline:
                 async with await self._stream.send("GET", ACCEPT_STREAM, None, TimeoutClock(deadline)) as response:
                     if response.status != 200 or response.media_type != EVENT_STREAM:
-                        raise await failure(response)
+                        raise await self._stream.failure(response)
                     await self._hear(response, named, deadline)
         except ToolwireError as caught:
             error = caught

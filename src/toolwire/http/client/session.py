@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Raw, Struct
 
 from toolwire.http.client.channel import EVENT_STREAM, LONGEST_ASKED, HttpChannel
-from toolwire.http.client.endpoint import ERROR_BODY, TURNED_AWAY, Endpoint, failure
+from toolwire.http.client.endpoint import ERROR_BODY, TURNED_AWAY, Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http.client.turns import RequestTurns
 from toolwire.http1.response import CrossedClosing, HttpResponse, Lost, StartedResponse, TooLarge
@@ -143,8 +143,12 @@ class HttpSession(Session):
 
     channel: HttpChannel
 
-    def __init__(self, endpoint: Endpoint, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> None:
-        super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
+    def __init__(
+        self, endpoint: Endpoint, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float, name: str = ""
+    ) -> None:
+        """`name` stands for the server in the log."""
+        channel = HttpChannel(endpoint, handler.missed)
+        super().__init__(channel, Peer(lifecycle), handler, ceiling=ceiling, texts=endpoint.texts, peer_name=name)
         self._endpoint = endpoint
         self._closed_early = handler.closed_early
         self._behind = handler.behind
@@ -395,12 +399,12 @@ class HttpSession(Session):
             # Servers made after the official TypeScript example answer 400 for a session that is gone.
             raise self._session_gone()
         if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
-            refusal = NotStreamable(str(exchange.error or await failure(response)))
+            refusal = NotStreamable(str(exchange.error or await self._endpoint.failure(response)))
             refusal.status, refusal.url = response.status, response.url
             raise refusal
         # A busy server says when to come back, also with a message in the body.
         if not exchange.done or (response.status in TURNED_AWAY and response.retry_after is not None):
-            raise await failure(response)
+            raise await self._endpoint.failure(response)
 
     def _session_gone(self) -> Unreachable:
         self.channel.forget_session()
