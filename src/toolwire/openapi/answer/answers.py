@@ -13,6 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -25,6 +26,7 @@ from toolwire.openapi.request.parameters import is_json
 from toolwire.printable import printable_lines
 from toolwire.protocol import types as t
 from toolwire.server.deep_results import NOTE, is_deep
+from toolwire.server_texts import ServerTexts
 
 if TYPE_CHECKING:
     from toolwire.openapi.model import Output
@@ -309,7 +311,7 @@ class Answers:
             told = _redirected(status, answer.header("location"), self.operation)
             return t.CallToolResult(content=[t.TextContent(told)], is_error=True)
         data, is_whole = await exchange.read(ERROR_BYTES)
-        said = _said(data, answer.header("content-type") or "")
+        said = _credentials_of(exchange).hide(_said(data, answer.header("content-type") or ""))
         left_out = OmittedParts()
         if data and (not said or not is_whole or len(said) > ERROR_CHARACTERS):
             left_out.add(())
@@ -331,6 +333,19 @@ class Answers:
             lines.append(f"Try again in {math.ceil(later)} seconds.")
         result = t.CallToolResult(content=[t.TextContent("\n".join(lines))], is_error=True, meta=meta or UNSET)
         return left_out.mark(result)
+
+
+def _credentials_of(exchange: Exchange) -> ServerTexts:
+    """Return what masks the credentials of a request that an API quotes in an error."""
+    plain, signed = exchange.request, exchange.signed
+    texts = ServerTexts()
+    added = {name: value for name, value in signed.headers.items() if plain.headers.get(name) != value}
+    texts.note_signature(added)
+    texts.note(each.partition("=")[2] for each in added.get("cookie", "").split("; "))
+    if signed.url != plain.url:
+        known = parse_qsl(urlsplit(plain.url).query)
+        texts.note(value for each in parse_qsl(urlsplit(signed.url).query) if each not in known for value in each[1:])
+    return texts
 
 
 def _redirected(status: int, location: str | None, operation: CalledOperation) -> str:
