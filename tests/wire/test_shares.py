@@ -137,9 +137,10 @@ PROXY = "10.0.0.1"
         ({"forwarded": "for=_hidden"}, PROXY),
         ({"forwarded": "proto=https"}, PROXY),
         ({"forwarded": "for=192.0.2.1", "x-forwarded-for": "203.0.113.9, 192.0.2.1"}, "192.0.2.1"),
-        # The proxy wrote one of them, and nobody knows which: the other may be a lie.
-        ({"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}, f"{PROXY}, unclear"),
-        ({"forwarded": "for=203.0.113.8", "x-forwarded-for": "192.0.2.1"}, f"{PROXY}, unclear"),
+        # The proxy wrote one of them, and the other one may be a lie.
+        ({"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}, "192.0.2.1"),
+        ({"forwarded": "for=203.0.113.8", "x-forwarded-for": "192.0.2.1"}, "192.0.2.1"),
+        ({"forwarded": "for=203.0.113.8", "x-forwarded-for": ""}, PROXY),
     ],
 )
 def test_a_proxy_that_was_named_says_who_calls(headers: dict[str, str], found: str) -> None:
@@ -147,6 +148,25 @@ def test_a_proxy_that_was_named_says_who_calls(headers: dict[str, str], found: s
     # Nobody else is believed.
     assert caller(PROXY, headers) == PROXY
     assert caller(PROXY, headers, ("10.0.0.2", "::1")) == PROXY
+
+
+def test_proxy_that_writes_forwarded_is_not_believed_what_a_client_wrote() -> None:
+    callers = Callers(["10.0.0.0/8"])
+
+    def origin(peer: str, **headers: str) -> str | None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return callers.of(None, {"client": (peer, 1)}, named)
+
+    assert origin(PROXY, forwarded="for=192.0.2.1") == "192.0.2.1"
+    for lie in ("198.51.100.1", "198.51.100.2"):
+        assert origin(PROXY, forwarded="for=203.0.113.9", x_forwarded_for=lie) == f"{PROXY}, unclear"
+    assert origin(PROXY, forwarded="for=192.0.2.1", x_forwarded_for="192.0.2.1") == "192.0.2.1"
+    assert origin("10.0.0.2", forwarded="for=203.0.113.9", x_forwarded_for="192.0.2.1") == "192.0.2.1"
+    # A request of the proxy itself, such as a health check, has none of both.
+    assert origin("10.0.0.3") == "10.0.0.3"
+    assert origin("10.0.0.3", forwarded="for=203.0.113.9", x_forwarded_for="192.0.2.1") == "192.0.2.1"
+    # Only a trusted peer says anything about itself.
+    assert origin("192.0.2.7", forwarded="for=203.0.113.9") == "192.0.2.7"
 
 
 def test_headers_that_differ_are_no_way_around_the_share_of_a_caller() -> None:

@@ -1,7 +1,8 @@
 """The caller that a request is counted for: its principal, otherwise the address that it comes from.
 
 The address is that of the peer. Only where the peer is a trusted proxy, it is the address that the proxy names in
-`X-Forwarded-For`, or in `Forwarded` of RFC 7239: anybody else could write anything there.
+`X-Forwarded-For`, or in `Forwarded` of RFC 7239: anybody else could write anything there. A proxy writes one of both
+into each request, and may pass the other on as the client wrote it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.http1.asgi_types import Scope
 from toolwire.protocol.http import DUPLICATE
+from toolwire.util.expiring import Expiring
 from toolwire.wire.shares import Caller, caller_of, is_distinct
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
 #: How many proxies in a row are looked at.
 MAX_HOPS: Final = 16
+#: How many proxies are remembered that write `Forwarded`.
+MAX_PROXIES: Final = 1024
 #: One customer of a provider has all IPv6 addresses with the same first bits (RFC 6177).
 IPV6_BITS: Final = 64
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -31,6 +35,8 @@ class Callers:
         """`trusted_proxies`: addresses and networks such as 10.0.0.0/8; `ValueError` for anything else."""
         self._trusted: tuple[Network, ...] = tuple(_network(each) for each in trusted_proxies)
         self._is_trusted = lru_cache(maxsize=1024)(self._look_up)
+        # The proxies that sent a request without X-Forwarded-For.
+        self._writing_forwarded: Expiring[str, None] = Expiring(MAX_PROXIES)
 
     def of(self, principal: Any, scope: Scope, headers: Mapping[str, str]) -> Caller:
         """Return the caller of a request; None for one that no share limits."""
@@ -52,11 +58,19 @@ class Callers:
         """Return the last address on the way here that is not a trusted proxy."""
         if not self._is_trusted(peer):
             return peer
-        said = {self._said(peer, headers[name], read) for name, read in _FORWARDING if name in headers}
-        if len(said) < 2:
-            return said.pop() if said else peer
-        # A proxy adds to one of the headers, and may pass the other on as the client wrote it. All clients behind this
-        # proxy whose headers differ are counted as one.
+        plain, forwarded = headers.get("x-forwarded-for"), headers.get("forwarded")
+        if forwarded is None:
+            return peer if plain is None else self._said(peer, plain, str)
+        origin = self._said(peer, forwarded, _for_of)
+        if plain is None:
+            if peer not in self._writing_forwarded:
+                self._writing_forwarded.put(peer, None)
+            return origin
+        believed = self._said(peer, plain, str)
+        if believed == origin or peer not in self._writing_forwarded:
+            return believed
+        # This proxy does not write X-Forwarded-For into each request, so that the client may have written it. All
+        # clients behind this proxy whose headers differ are counted as one.
         return f"{peer}, unclear"
 
     def _said(self, peer: str, header: str, read: Callable[[str], str]) -> str:
@@ -142,6 +156,3 @@ def _for_of(element: str) -> str:
         if name.strip(" \t").lower() == "for":
             return value.strip(" \t").strip('"')
     return ""
-
-
-_FORWARDING: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (("x-forwarded-for", str), ("forwarded", _for_of))
