@@ -118,6 +118,41 @@ async def test_answers_may_come_in_parts_and_be_corrected() -> None:
         assert asking.begun == 1
 
 
+@cases("how", ["expired", "failed", "many"])
+async def test_answer_that_comes_again_is_told_apart_from_one_too_late(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = Asking()
+
+    @asking.server.tool
+    async def fail(ctx: Context) -> str:
+        await ctx.elicit("Really?", bool)
+        raise ValueError("broken")
+
+    if how == "many":
+        monkeypatch.setattr("toolwire.gateway.replicas.MAX_OVER", 0)
+    limits = Limits(state=0.01) if how == "expired" else Limits()
+    tool, arguments = ("b_fail", {}) if how == "failed" else ("b_both", {})
+    async with (
+        gateway_before(asking.server, "memory", "2025-11-25", limits=limits) as gateway,
+        testing.connect(gateway, elicit=answer) as (client, _),
+    ):
+        asked = await call(client, tool, arguments)
+        if how == "expired":
+            held = gateway.fronts.front.upstreams["b"].relay.held
+            await until(lambda: not held.count and not held._ending)
+        else:
+            done = await call(client, tool, arguments, asked, **accept(asked))
+            assert done.get("isError", False) is (how == "failed")
+        if how == "failed":
+            with pytest.raises(ProtocolError, match="used already"):
+                await call(client, tool, arguments, asked, **accept(asked))
+            return
+        # There is room for a bounded number of records of ended calls.
+        late = await call(client, tool, arguments, asked, **accept(asked))
+        assert late["isError"] and "'b'" in late["content"][0]["text"] and "not held" in late["content"][0]["text"]
+
+
 @pytest.mark.covers("GW-6.4")
 async def test_a_state_is_good_for_one_request_of_one_client() -> None:
     asking = Asking()
@@ -136,8 +171,9 @@ async def test_a_state_is_good_for_one_request_of_one_client() -> None:
             await call(anna, "b_book", {"seats": 1}, asked, **accept(asked))
         done = await call(anna, "b_book", {"seats": 1}, named, **accept(named, "Anna"))
         assert done["content"][0]["text"] == "1 True Anna"
-        late = await call(anna, "b_book", {"seats": 1}, named, **accept(named, "Anna"))
-        assert late["isError"] and "'b'" in late["content"][0]["text"] and "not held" in late["content"][0]["text"]
+        for again in (asked, named):
+            with pytest.raises(ProtocolError, match="used already, and the request has run with them"):
+                await call(anna, "b_book", {"seats": 1}, again, **accept(again, "Anna"))
         assert asking.begun == 1
 
 

@@ -75,7 +75,11 @@ class HeldCalls:
         if replica is None:
             topic = f"toolwire:{host.server.name}:held:{self._back}"
             replica = self._replicas[host] = Replica(
-                host.stores, topic, self._answer_for_process, lambda: host.settings.limits.state
+                host.stores,
+                topic,
+                self._answer_for_process,
+                lambda: host.settings.limits.state,
+                host.settings.limits.share,
             )
         return replica
 
@@ -94,7 +98,7 @@ class HeldCalls:
         try:
             result = await held.news()
         except BaseException:
-            await replica.remove_record(held)
+            await replica.end_record(held)
             raise
         if result is not None:
             return Outcome(result, over=held)
@@ -105,7 +109,7 @@ class HeldCalls:
             await replica.note(held)
         except (ToolwireError, ValueError):
             await held.cancel()
-            await replica.remove_record(held)
+            await replica.end_record(held)
             raise
         self._keep(held, replica)
         return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
@@ -148,7 +152,7 @@ class HeldCalls:
         replica = self.replica(host)
         outcome = await self._answer(replica, new_exchange(), answered)
         if outcome.over is not None:
-            await replica.remove_record(outcome.over)
+            await replica.end_record(outcome.over)
         return outcome
 
     async def _answer(self, replica: Replica, exchange: str, answered: AnsweredRound) -> Outcome:

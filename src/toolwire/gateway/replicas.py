@@ -31,11 +31,13 @@ from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, ProtocolError, To
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.server.limits import Limits
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.queue import NO_QUEUE
 from toolwire.util.expiring import Expiring
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.process_lease import Lease
+from toolwire.wire.shares import StorageBudget
 
 log: logging.Logger = logging.getLogger("toolwire.gateway")
 
@@ -45,6 +47,8 @@ OUTCOME_SECONDS: Final = 60.0
 MAX_QUESTIONS_BYTES: Final = 64 * 1024
 #: How many exchanges are remembered after their end, so that a message which comes twice does nothing.
 MAX_REMEMBERED: Final = 1024
+#: How many calls that are over have a record, so that an answer which comes again is told apart from one too late.
+MAX_OVER: Final = 10_000
 # The seconds before the first look at a process that does not answer, and the longest pause between two looks.
 _FIRST_LOOK: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
@@ -127,9 +131,15 @@ Serve: TypeAlias = Callable[["Replica", Answers, Listener], Coroutine[Any, Any, 
 class Replica:
     """This process among those that share a store, for the calls of one server."""
 
-    def __init__(self, stores: Stores, topic: str, serve: Serve, seconds: Callable[[], float]) -> None:
-        """`serve` goes on with a call that is held here. `seconds` returns for how long a call is held."""
+    def __init__(
+        self, stores: Stores, topic: str, serve: Serve, seconds: Callable[[], float], share: float = Limits().share
+    ) -> None:
+        """`serve` goes on with a call that is held here. `seconds` returns for how long a call is held.
+
+        `share` is the part of the records of ended calls that one caller may have.
+        """
         self.seconds = seconds
+        self._over = StorageBudget(MAX_OVER, share, "calls answered")
         self.name: str = os.urandom(12).hex()
         self._kv = stores.kv
         self._is_shared = not isinstance(stores.kv, MemoryKV)
@@ -226,18 +236,29 @@ class Replica:
         """Return whether another process can go on with a call when this one ends."""
         return self._is_shared and bool(held.record) and _decode_record(held.record).resumption is not None
 
+    async def end_record(self, held: HeldCall) -> None:
+        """Take note that a call is over whose questions were answered: another answer is one too many."""
+        if not held.record:
+            return
+        # The process that held it before may come back, and would take a missing record for a lost one.
+        if not (held.is_taken_over or self._over.admit(held.caller, 1, self._record_seconds)):
+            await self.remove_record(held)
+            return
+        record, held.record = held.record, b""
+        over = _encode(Record("", "", held.round + 1, "", "", None, []))
+        try:
+            # Unless another process has gone on with the call, whose record it is then.
+            await self._kv.put(_record_key(held.id), over, ttl=self._record_seconds, expect=record)
+        except ToolwireError as error:
+            log.warning("the record of a held call could not be changed: %s", error)
+
     async def remove_record(self, held: HeldCall) -> None:
-        """Remove the record of a call that is over."""
+        """Remove the record of a call that nobody goes on with."""
         if not held.record:
             return
         held.record, key = b"", _record_key(held.id)
         try:
-            if held.is_taken_over:
-                # The process that held it before may come back, and would take a missing record for a lost one.
-                over = _encode(Record("", "", held.round + 1, "", "", None, []))
-                await self._kv.put(key, over, ttl=self._record_seconds)
-            else:
-                await self._kv.delete(key)
+            await self._kv.delete(key)
         except ToolwireError as error:
             log.warning("the record of a held call could not be removed: %s", error)
 
@@ -357,7 +378,7 @@ class Replica:
         self._link.post_to(answers.process, "outcome", answers.exchange.encode())
         if over is not None:
             # Not before: if this process ends in between, the one that waits goes on with the call.
-            await self.remove_record(over)
+            await self.end_record(over)
 
     def _on_cancel(self, data: bytes) -> None:
         task = self._serving.get(data.decode())
