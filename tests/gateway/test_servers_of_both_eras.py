@@ -6,8 +6,12 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from tests.cases import cases
 from tests.client.fake import FakeServer, text
+from tests.client.scripted_http import Reply, Request, result, rpc
+from tests.client.scripted_http import text as said
 from tests.gateway.backs import Recorded, behind
+from tests.gateway.test_hostile_backs import over_http
 
 from toolwire import Client, Context, Server
 from toolwire.gateway import Gateway
@@ -102,6 +106,51 @@ async def test_a_server_of_the_new_era_alone_refuses_once_and_is_used() -> None:
             for client in (one, two, one):
                 assert (await client.call_tool("b_era")).text == MODERN
     assert len(recorded.sent("initialize")) == 1
+
+
+FORM = {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@cases("refusal", [*((status, has_body) for status in (400, 404, 405, 406, 422) for has_body in (True, False))])
+@cases("asked", ASKED)
+async def test_server_that_refuses_the_handshake_with_a_status_is_used_on_its_revision(
+    refusal: tuple[int, bool], asked: str
+) -> None:
+    status, has_body = refusal
+
+    def call(request: Request, count: int) -> Reply:
+        if request.message["params"].get("inputResponses"):
+            return result(request, content=said("answered"))
+        if request.message["params"].get("arguments", {}).get("ask"):
+            return result(
+                request,
+                resultType="input_required",
+                inputRequests={"k": {"method": "elicitation/create", "params": FORM}},
+            )
+        return result(request, content=said("called"))
+
+    body = rpc(id=1, error={"code": -32022, "message": "no", "data": {"supported": [MODERN]}}) if has_body else b""
+    requests: list[str] = []
+    target = over_http(requests, tools_call=call, initialize=Reply(status, body=body))
+    gateway = Gateway("front").add("bad", target)
+    async with (
+        Client(gateway, revision="2025-11-25", **ASKED[asked]) as one,
+        Client(gateway, revision="2025-11-25", **ASKED["elicitation"]) as two,
+    ):
+        assert (await one.call_tool("bad_run")).text == "called"
+        assert (await two.call_tool("bad_run", {"ask": True})).text == "answered"
+        assert (await one.call_tool("bad_run")).text == "called"
+    assert requests.count("initialize") == 1 and "GET" not in requests
+
+
+@cases("status", [500, 503, 429])
+async def test_server_that_has_too_much_to_do_is_asked_for_a_session_again(status: int) -> None:
+    requests: list[str] = []
+    gateway = Gateway("front").add("bad", over_http(requests, initialize=Reply(status)))
+    async with Client(gateway, revision="2025-11-25", **ASKED["roots"]) as client:
+        for _ in range(2):
+            assert (await client.call_tool("bad_run")).is_error
+    assert requests.count("initialize") >= 2 and "tools/call" not in requests
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])

@@ -222,6 +222,8 @@ class Opener(Struct, eq=False):
     handlers: NotificationHandlers
     tap: Tap | None = None
     make_connection: Callable[..., ClientConnection] = ClientConnection
+    tries_sse: bool = True
+    """Whether a server without Streamable HTTP may have HTTP+SSE."""
     _call_time: StoppableClock | None = None
 
     @property
@@ -271,7 +273,7 @@ class Opener(Struct, eq=False):
             try:
                 return await self._attempt(self.pinned or LATEST_LEGACY, clock)
             except (ProtocolError, TransportError) as error:
-                if not _denies(error):
+                if not denies_revision(error):
                     raise
                 log.info("%s is no longer what it was: %s", self.target.label, error)
                 self.target.verdict = None
@@ -286,6 +288,8 @@ class Opener(Struct, eq=False):
             # 2026-07-28 basic/versioning: a legacy server may exit on an unknown request. Do not send it again.
             return await self._attempt(LATEST_LEGACY, clock)
         except NotStreamable as refusal:
+            if not self.tries_sse:
+                raise
             return await self._over_sse(refusal, clock)
 
     async def _over_sse(self, refusal: NotStreamable, clock: CallClock) -> ClientConnection:
@@ -375,8 +379,8 @@ def name_card(
     )
 
 
-def _denies(error: ProtocolError | TransportError) -> bool:
-    """Say whether an error shows that the server is of another kind. One that is down or busy shows nothing."""
+def denies_revision(error: ProtocolError | TransportError) -> bool:
+    """Say whether an error shows that the server does not speak a revision. One that is down or busy shows nothing."""
     if isinstance(error, ProtocolError | NotStreamable):
         return True
     return error.status is not None and error.status < 500 and error.status not in NO_VERDICT

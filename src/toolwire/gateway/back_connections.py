@@ -481,7 +481,9 @@ class BackConnections:
                 break
             if self._make_room(conversation, caller):
                 # Some servers tell of a change only in the conversation that made it.
-                lane = _Lane(self._opener(capabilities, _ignore, target, revision), loop.time(), caller)
+                opener = self._opener(capabilities, _ignore, target, revision)
+                opener.tries_sse = revision is None  # Else the server speaks 2026-07-28 at this address.
+                lane = _Lane(opener, loop.time(), caller)
                 lane.conversation = conversation
                 lane.opener.changed = partial(self._note_change, lane)
                 break

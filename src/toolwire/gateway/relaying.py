@@ -25,7 +25,7 @@ from toolwire.auth.errors import NeedsLogin, NotConnected, SignInFailed
 from toolwire.client.connection import CEILING_SECONDS
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
-from toolwire.client.reconnect import READING, Connector
+from toolwire.client.reconnect import READING, Connector, denies_revision
 from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
@@ -441,7 +441,9 @@ class Relay:
             return None
         try:
             return await self._conversation(call, None, shared, owner, target, revision=LATEST_LEGACY)
-        except ProtocolError as error:
+        except (ProtocolError, TransportError) as error:
+            if not denies_revision(error):
+                raise
             self.log.debug("it refuses sessions of legacy clients: %s", error)
             self.connections.note_modern_only()
             return None

@@ -283,15 +283,12 @@ class Session:
             if kind is Incoming:
                 self._admit(event)  # type: ignore[arg-type]
             elif kind is Answer:
-                self._resolve(event)  # type: ignore[arg-type]
+                error = event.error  # type: ignore[union-attr]
+                if error is not None and self._texts is not None:
+                    error = self._texts.clean(error)
+                event.waiter.resolve(event.result, error)  # type: ignore[union-attr]
             else:
                 self._take(event)
-
-    def _resolve(self, answer: Answer) -> None:
-        error = answer.error
-        if error is not None and self._texts is not None:
-            error = self._texts.clean(error)
-        answer.waiter.resolve(answer.result, error)
 
     def _take(self, event: Event) -> None:
         kind = type(event)
