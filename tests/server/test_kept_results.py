@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.cases import cases
 from tests.http.modernclient import ModernClient
 
-from toolwire import Client, Server
+from toolwire import Client, Context, Server, testing
 from toolwire.auth import ApiKeys, Principal
+from toolwire.gateway import Gateway
+from toolwire.protocol.errors import ProtocolError
 from toolwire.server.call import CURRENT
 from toolwire.server.kept_results import KeptResult, KeptResults
 from toolwire.server.policy import Policy
 from toolwire.shape import Shape
-from toolwire.stores import Stores
+from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.types import CallToolResult, ResourceLink
 
 KEYS = {
@@ -144,3 +147,97 @@ async def test_kept_result_counts_the_scopes_that_others_imply() -> None:
     assert await read_with(implying, "a-key-with-the-scope", uri) == ""
     assert await read_with(implying, "a-key-without-scopes", uri) == "This needs the scope read"
     assert await read_with(server, "a-key-with-the-scope", uri) == "This needs the scope read"
+
+
+class Failing(MemoryKV):
+    """A store of which some values cannot be reached."""
+
+    prefix = "nothing"
+
+    async def get(self, key: str) -> bytes | None:
+        if key.startswith(self.prefix):
+            raise StoreFailed("The store redis://10.0.0.7:6379/0 cannot be used: it is not reached")
+        return await super().get(key)
+
+    async def put(self, key: str, *given: Any, **named: Any) -> Any:
+        if key.startswith(self.prefix):
+            raise StoreFailed("The store redis://10.0.0.7:6379/0 cannot be used: it is not reached")
+        return await super().put(key, *given, **named)
+
+
+def failing_stores() -> tuple[Failing, Stores]:
+    kv, memory = Failing(), Stores.memory()
+    return kv, Stores(kv, memory.log, memory.bus, memory.queue)
+
+
+LATER = "not available now; try again later"
+
+
+@cases("revision", ["2026-07-28", "2025-11-25"])
+async def test_kept_result_is_said_to_be_there_later_while_the_store_is_away(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kv, stores = failing_stores()
+    async with Client(replica(stores), revision=revision) as client:
+        link = (await client.call_tool("b_keep", {"is_binary": False})).content[0]
+        assert isinstance(link, ResourceLink)
+        kv.prefix = "kept-results/"
+        with pytest.raises(ProtocolError, match=LATER) as refused:
+            await client.read_resource(link.uri)
+        assert refused.value.data == {"retryAfterMs": 1000}
+        assert "redis" not in str(refused.value) and "error id" not in str(refused.value)
+        assert "redis" in caplog.text
+        kv.prefix = "nothing"
+        (contents,) = await client.read_resource(link.uri)
+        assert contents.text == "text"
+
+
+async def test_kept_result_of_an_upstream_is_said_to_be_there_later_while_the_store_is_away() -> None:
+    kv, stores = failing_stores()
+    back, secret = replica(Stores.memory()), "a secret of at least sixteen bytes"
+    one, two = (
+        Gateway("front", stores=stores, secret=secret).add("b", back, policy=Policy(mask=["secret"])) for _ in range(2)
+    )
+    async with Client(one) as first, Client(two) as second:
+        link = (await first.call_tool("b_b_keep", {"is_binary": False})).content[0]
+        assert isinstance(link, ResourceLink)
+        await second.list_tools()
+        kv.prefix = "toolwire:judgement:"
+        with pytest.raises(ProtocolError, match=LATER):
+            await second.read_resource(link.uri)
+        kv.prefix = "nothing"
+        (contents,) = await second.read_resource(link.uri)
+        assert contents.text == "text"
+
+
+@cases("part", ["asking", "answering"])
+async def test_question_with_much_to_carry_is_asked_later_while_the_store_is_away(part: str) -> None:
+    kv, stores = failing_stores()
+    server, ran = Server("asking", stores=stores), []
+
+    @server.tool
+    async def sign(ctx: Context) -> str:
+        text = await ctx.step("long", lambda: "x" * 40_000)
+        named = await ctx.elicit("Your name?", str)
+        ran.append(named.data)
+        return f"{len(text)} {named.data}"
+
+    async with testing.connect(server, elicit=lambda message, params: {"value": "Anna"}) as (client, _):
+        call: dict[str, Any] = {"name": "sign", "arguments": {}}
+        kinds = ["complete", "input_required"]
+        if part == "asking":
+            kv.prefix = "toolwire:state:"
+            with pytest.raises(ProtocolError, match="The questions of this call cannot be kept now; try again later"):
+                await client.request("tools/call", call, result_types=kinds)
+            kv.prefix = "nothing"
+        asked = await client.request("tools/call", call, result_types=kinds)
+        answers = {key: {"action": "accept", "content": {"value": "Anna"}} for key in asked["inputRequests"]}
+        again = {**call, "requestState": asked["requestState"], "inputResponses": answers}
+        kv.prefix = "toolwire:state:" if part == "answering" else "nothing"
+        if part == "answering":
+            with pytest.raises(ProtocolError, match="The answers cannot be taken now; try again later"):
+                await client.request("tools/call", again, result_types=kinds)
+            assert ran == []
+            kv.prefix = "nothing"
+        done = await client.request("tools/call", again, result_types=kinds)
+        assert done["content"][0]["text"] == "40000 Anna"

@@ -835,7 +835,10 @@ class Relay:
                 del self.send
 
     async def _send_to_asker(self, call: Call, method: str, sent: Sent, headers: Headers = None) -> Answer:
-        relay = self._find_asker(call, await self._open_state(call)) if self.owns_state(call) else self
+        try:
+            relay = self._find_asker(call, await self._open_state(call)) if self.owns_state(call) else self
+        except (StoreFailed, StoreFull) as error:
+            raise self.failed(error, call) from None
         return await type(relay).send(relay, call, method, sent, headers)
 
     def _find_asker(self, call: Call, state: _State) -> Relay:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
@@ -36,10 +36,14 @@ from toolwire.server.context import check_url
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.replay_state import Questions, uncancel
+from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.answer import is_abandoned, is_task_cancelled
 from toolwire.wire.thread_workers import Busy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
+
+#: Requests that change nothing: where the store fails, they can be made again.
+_READS: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
 
 T = TypeVar("T")
 
@@ -96,6 +100,10 @@ class Failures:
             if is_tool:
                 return failed_result(error) if isinstance(error, ToolError) else error_result(str(error))
             raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
+        if isinstance(error, StoreFailed | StoreFull) and call.method in _READS:
+            log.error("%s could not be read, because the store failed: %s", what, error)
+            text = f"{what[:1].upper()}{what[1:]} is not available now; try again later"
+            raise ProtocolError(INTERNAL_ERROR, text, {"retryAfterMs": 1000}) from None
         # D12, R19: the cause stays in the log. The client gets an id under which the log has it.
         identifier = call.error_id = os.urandom(6).hex()
         log.error("error %s in %s%s", identifier, what, _advice_for(error), exc_info=error)

@@ -35,7 +35,7 @@ from toolwire.protocol.rounds import (
 from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
-from toolwire.stores import StoreFailed, Stores
+from toolwire.stores import StoreFailed, StoreFull, Stores
 from toolwire.util.backoff import Backoff
 from toolwire.wire.shares import StorageBudget, is_distinct
 
@@ -106,7 +106,11 @@ class Questions:
     async def _resume(self, rounds: Rounds, call: Call) -> None:
         """MRTR-5: open the sealed state, and check it and the answers, which the client may have changed."""
         params: t.RoundRequestParams = call.params
-        payload = await self.unsealed(cast(str, params.request_state), self._context)
+        try:
+            payload = await self.unsealed(cast(str, params.request_state), self._context)
+        except StoreFailed as error:
+            log.error("a call could not go on with its answers: the store failed: %s", error)
+            raise answers_refused() from None
         responses = {} if params.input_responses is UNSET else params.input_responses
         # A request that the server itself runs again was in time when it arrived.
         state = rounds.resume(payload, responses, 0.0 if call.request.again else time.time())
@@ -177,7 +181,13 @@ class Questions:
             raise ProtocolError(INVALID_PARAMS, text)
         # The values of steps are secrets of the server. So they are sent encrypted, or stay in the store.
         is_secret = bool(state.steps) and not self.sealer.confidential
-        return await self.sealed(call, payload, self._context, state.expires - time.time(), stays=is_secret)
+        try:
+            return await self.sealed(call, payload, self._context, state.expires - time.time(), stays=is_secret)
+        except (StoreFailed, StoreFull) as error:
+            log.error("a call could not ask its client: the store failed: %s", error)
+            later = {"retryAfterMs": _LEAST_RETRY_MS}
+            text = "The questions of this call cannot be kept now; try again later"
+            raise ProtocolError(INTERNAL_ERROR, text, later) from None
 
     async def sealed(self, call: Call, payload: bytes, context: bytes, seconds: float, *, stays: bool = False) -> str:
         """Return the text by which a client brings a payload back. A long one, or one that `stays`, is stored."""
