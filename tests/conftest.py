@@ -145,6 +145,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     STARTS.is_on = item.get_closest_marker("cold_start") is None
+    STARTS.is_for_all = item.get_closest_marker("warm_start") is not None
 
 
 def pytest_unconfigure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -147,8 +148,8 @@ OURS = {
     ids=str,
 )
 def test_other_programs_and_options_start_as_ever(other: dict[str, Any]) -> None:
-    assert warm_starts.find_options(OURS) == ["-P"]
-    assert warm_starts.find_options({**OURS, **other}) is None
+    assert warm_starts.find_options(OURS, is_for_all=False) == ["-P"]
+    assert warm_starts.find_options({**OURS, **other}, is_for_all=False) is None
 
 
 def test_copy_inherits_the_variables_and_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +158,29 @@ def test_copy_inherits_the_variables_and_the_folder(tmp_path: Path, monkeypatch:
     subprocess.run([sys.executable, "-m", "toolwire", "run", program(tmp_path)], check=True)
     told = json.loads((tmp_path / "told.json").read_text())
     assert (told["variables"]["OTHER"], told["folder"]) == ("é", str(tmp_path))
+
+
+def say(text: str, end: str) -> str:
+    about = "sys.argv, sys.path, sorted(vars(__main__)), __loader__, __spec__"
+    return f"import __main__, sys\nprint({text})\nprint({about})\n{end}"
+
+
+@pytest.mark.parametrize("options", [[], ["-P"]], ids=" ".join)
+@pytest.mark.parametrize("kind", ["code", "file", "module"])
+def test_copy_runs_any_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], kind: str) -> None:
+    monkeypatch.setattr(STARTS, "is_for_all", True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "program.py").write_text(say("__file__", "1 / 0"))
+    words = {
+        "code": ["-c", say("'code'", "sys.exit('said')")],
+        "file": ["folder/program.py"],
+        "module": ["-m", "this"],
+    }[kind]
+    started, copied = both([sys.executable, *options, *words, "-a", "b"])
+    address = re.compile(" at 0x[0-9a-f]+")
+    assert [address.sub("", str(part)) for part in copied] == [address.sub("", str(part)) for part in started]
+    assert started[0] == (kind != "module")
 
 
 @pytest.mark.cold_start

@@ -1,8 +1,9 @@
 """Starts `python -m toolwire` as a copy of a process that has imported it: the import takes most of a start.
 
 The copy is a child of this process like any other, with its own memory, descriptors, environment and folder; only its
-modules are there already. Tests start some six hundred of them. What is about the start itself is marked `cold_start`,
-and `--all-cells` makes every start a real one. Linux alone can make such copies.
+modules are there already. Tests start some six hundred of them. Any other program of Python starts so in tests that are
+marked `warm_start`. What is about the start itself is marked `cold_start`, and `--all-cells` makes every start a real
+one. Linux alone can make such copies.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import json
 import os
 import platform
+import runpy
 import signal
 import socket
 import subprocess
@@ -21,6 +23,9 @@ import sys
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from itertools import takewhile
+from types import CodeType
 from typing import Any, Final, NoReturn
 
 #: The system call `clone` by machine, and its flag that makes the copy a child of the parent.
@@ -45,6 +50,8 @@ class WarmStarts:
 
     def __init__(self) -> None:
         self.is_on = True
+        #: Whether any program of Python starts so, and not `toolwire` alone.
+        self.is_for_all = False
         self._originals: dict[Hashable, Original] = {}
         self._lock = threading.Lock()
         self._start_cold: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -59,7 +66,7 @@ class WarmStarts:
     def start(self, *given: Any) -> None:
         """Start the program of a `Popen`, which is the first argument."""
         asked = dict(zip(_PARAMETERS, given, strict=True))
-        options = find_options(asked) if self.is_on else None
+        options = find_options(asked, is_for_all=self.is_for_all) if self.is_on else None
         if options is None:
             self._start_cold(*given)
             return
@@ -81,9 +88,9 @@ class WarmStarts:
         popen._close_pipe_fds(*(asked[name] for name in _PARAMETERS[11:17]))
 
     def _find_original(self, options: Sequence[str], order: Mapping[str, Any]) -> Original:
-        words, variables = order["words"], order["variables"]
+        words, variables = order["words"][len(options) + 1 :], order["variables"]
         # Most servers run over stdio: what ends with them has not to be more than they need.
-        is_stdio = "run" in words and "--transport" not in words
+        is_stdio = words[0] != "-m" or ("run" in words and "--transport" not in words)
         early = {name: value for name, value in variables.items() if name.startswith(_READ_EARLY)}
         key = (is_stdio, *options, *sorted(early.items()))
         if key not in self._originals:
@@ -95,16 +102,19 @@ class WarmStarts:
             each.close()
 
 
-def find_options(asked: Mapping[str, Any]) -> list[str] | None:
+def find_options(asked: Mapping[str, Any], *, is_for_all: bool) -> list[str] | None:
     """Return the options of Python with which a copy has to start; None for a program that starts as ever."""
     args, env = asked["args"], asked["env"]
     if not isinstance(args, list | tuple) or not all(isinstance(word, str | os.PathLike) for word in args):
         return None
     first, *words = [os.fspath(word) for word in args] or [""]
-    options = words[: words.index("-m")] if "-m" in words else []
-    is_ours = first == sys.executable and words[len(options) : len(options) + 2] == ["-m", "toolwire"]
+    options = list(takewhile(_OPTIONS.__contains__, words))
+    kind, name = [*words[len(options) :], "", ""][:2]
+    is_file = os.path.isfile(os.path.join(asked["cwd"] or "", kind))
+    is_ours = (kind, name) == ("-m", "toolwire") or (is_for_all and (kind in ("-m", "-c") or is_file))
     is_plain = (
-        asked["close_fds"]
+        first == sys.executable
+        and asked["close_fds"]
         and asked["restore_signals"]
         and not asked["shell"]
         and asked["executable"] is None
@@ -121,7 +131,7 @@ def find_options(asked: Mapping[str, Any]) -> list[str] | None:
         and (os.environ.get(name) == value or not name.startswith(_READ_EARLY))
         for name, value in variables.items()
     )
-    return options if is_ours and is_plain and is_usual and _OPTIONS.issuperset(options) else None
+    return options if is_ours and is_plain and is_usual else None
 
 
 def read_umask() -> int:
@@ -139,6 +149,7 @@ class Original:
         self._socket = ours
         self._process = subprocess.Popen(
             [sys.executable, *options, "-c", code],
+            executable=sys.executable,  # No copy starts so.
             stdin=subprocess.DEVNULL,
             env={"PATH": os.environ.get("PATH", ""), **variables},
             pass_fds=[theirs.fileno()],
@@ -187,9 +198,8 @@ def import_everything(is_stdio: bool) -> None:
     commands = ["run"] if is_stdio else [home for home, _ in COMMANDS.values()]
     for name in ("cli.parsing", "cli.hosted_file", *(f"cli.{each}" for each in commands), "server.server"):
         import_module(f"toolwire.{name}")
-    import uvloop
-
-    assert uvloop
+    for name in ("uvloop",) if is_stdio else ("uvloop", "uvicorn", "toolwire.http.asgi"):
+        import_module(name)
     gc.collect()
     gc.freeze()
 
@@ -210,7 +220,6 @@ def fork_sibling() -> int:
 def become(order: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     """Turn this copy into the program, and end."""
     import fcntl
-    import runpy
 
     # First out of the way of the numbers that they are to have.
     high = [fcntl.fcntl(each, fcntl.F_DUPFD, 1000) for each in descriptors]
@@ -232,15 +241,43 @@ def become(order: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     open_streams()
     words = order["words"]
     sys.orig_argv = list(words)
-    sys.argv = ["-m", *words[words.index("toolwire") + 1 :]]
-    if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd()
-    main = sys.modules["__main__"]
-    kept = {name: value for name, value in vars(main).items() if name.startswith("__")}
-    vars(main).clear()
-    vars(main).update(kept)
-    runpy._run_module_as_main("toolwire")  # type: ignore[attr-defined]
+    while words[1] in _OPTIONS:
+        del words[1]
+    run_program(*words[1:])
     sys.exit()
+
+
+def run_program(kind: str, *words: str) -> None:
+    """Run `-m MODULE`, `-c CODE` or a file as Python runs them."""
+    import __main__
+
+    is_module, is_code = kind == "-m", kind == "-c"
+    sys.argv = [kind, *(words[1:] if is_module or is_code else words)]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd() if is_module else "" if is_code else os.path.dirname(os.path.realpath(kind))
+    kept = {name: value for name, value in vars(__main__).items() if name.startswith("__")}
+    vars(__main__).clear()
+    vars(__main__).update(kept)
+    if is_module:
+        runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]
+    elif is_code:
+        run_code(compile(words[0], "<string>", "exec", dont_inherit=True))
+    else:
+        path = os.path.abspath(kind)
+        loader = SourceFileLoader("__main__", path)
+        vars(__main__).update(__file__=path, __cached__=None, __loader__=loader)
+        run_code(compile(loader.get_data(path), path, "exec", dont_inherit=True))
+
+
+def run_code(code: CodeType) -> None:
+    """Run the code of the program. The traceback of an error begins there."""
+    try:
+        exec(code, vars(sys.modules["__main__"]))
+    except Exception as error:
+        assert error.__traceback__ is not None
+        error.__traceback__ = error.__traceback__.tb_next
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
 
 
 def open_streams() -> None:

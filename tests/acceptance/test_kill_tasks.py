@@ -13,7 +13,10 @@ from tests.redis_server import running
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kill_tasks.py"
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="process groups and workers need POSIX")
+pytestmark = [
+    pytest.mark.warm_start,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="process groups and workers need POSIX"),
+]
 
 
 def kill_tasks() -> ModuleType:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from tests.http_process import call, connected, started
 
+pytestmark = pytest.mark.warm_start
+
 LEVELS = 40
 
 SERVER = """

@@ -19,6 +19,8 @@ from toolwire.agents import Toolset
 from toolwire.client import Pins
 from toolwire.tokens import count_tokens
 
+pytestmark = pytest.mark.warm_start
+
 TEXTS = {
     "refund_order": "Pay the price of an order back to the customer.",
     "merge_branches": "Merge one branch of a repository into another one.",

@@ -22,6 +22,8 @@ from toolwire.audit import AuditLog
 from toolwire.client import Budget, Pins, ToolCall
 from toolwire.types import ToolAnnotations
 
+pytestmark = pytest.mark.warm_start
+
 STDIO = """
 from toolwire import Server
 

@@ -23,6 +23,8 @@ from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.testing import elapse
 from toolwire.util.backoff import Backoff
 
+pytestmark = pytest.mark.warm_start
+
 # Writes every call down before it does anything else, and dies once, in the middle of a call.
 COUNTING = """
 import os, signal, sys

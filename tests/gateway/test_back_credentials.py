@@ -38,6 +38,8 @@ from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN
 
+pytestmark = pytest.mark.warm_start
+
 ERAS = (MODERN, "2025-11-25")
 
 

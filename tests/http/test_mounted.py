@@ -17,6 +17,8 @@ from tests.http_process import Served, connected, modern, started
 
 from toolwire import Server
 
+pytestmark = pytest.mark.warm_start
+
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 FILE = """

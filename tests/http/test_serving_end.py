@@ -29,6 +29,8 @@ from toolwire.http import serving as http_server
 from toolwire.http import uvicorn_end as http_host
 from toolwire.protocol.errors import OutcomeUnknown, ServerError
 
+pytestmark = pytest.mark.warm_start
+
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 

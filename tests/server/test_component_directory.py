@@ -16,6 +16,8 @@ from toolwire import Client, Server, scan
 from toolwire.protocol.errors import ServerError
 from toolwire.server.component_directory import component_files
 
+pytestmark = pytest.mark.warm_start
+
 
 @pytest.fixture(autouse=True)
 def search_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS
 
+pytestmark = pytest.mark.warm_start
+
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and descriptors of POSIX systems")
 
 SERVER = """

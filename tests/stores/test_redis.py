@@ -15,6 +15,8 @@ from toolwire.stores import Stores
 from toolwire.stores.redis import RedisKV, RedisStores
 from toolwire.testing.stores import BusContract, KVContract, LeaseThreadContract, LogContract, MakeStores, QueueContract
 
+pytestmark = pytest.mark.warm_start
+
 _prefixes = (f"test {number}" for number in itertools.count())
 
 

@@ -30,6 +30,8 @@ from toolwire.testing.stores import (
     StoreClock,
 )
 
+pytestmark = pytest.mark.warm_start
+
 
 @pytest.fixture
 def make_stores(tmp_path: Path) -> Iterator[MakeStores]:

@@ -20,7 +20,10 @@ from tests.wire.loops import ECHO, MAIN, Run
 from toolwire import platforms
 from toolwire.wire.stdio import StdioChannel, parent_watch, signals
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are passed the POSIX way here")
+pytestmark = [
+    pytest.mark.warm_start,
+    pytest.mark.skipif(sys.platform == "win32", reason="descriptors are passed the POSIX way here"),
+]
 
 
 def null() -> int:
