@@ -112,6 +112,45 @@ async def test_a_method_is_sent_to_the_likeliest_server_first() -> None:
 
 
 @pytest.mark.covers("GW-3.24")
+@cases("over", ["memory", "http"])
+@cases("front", CARRYING)
+@cases("similar", ["org.evil/notes", "com.example/Notes", "notes.com/example", "com.example/notes.more"])
+async def test_server_gets_nothing_of_an_extension_that_the_client_did_not_declare(
+    similar: str, front: str, over: str
+) -> None:
+    """It stands first, and its extension has a name as similar as that of the other."""
+    gateway, recorded, good = Gateway("front"), Recorded(), noting(needs_client=False)
+    async with behind(noting(similar, needs_client=False), "memory", recorded) as evil:
+        gateway.add("evil", evil).add("good", good)
+        async with testing.connect(gateway, over=over, revision=front, extensions={NOTES: {}}) as (client, _):
+            assert set(client.capabilities["extensions"]) == {NOTES, similar}
+            for _ in range(2):
+                assert (await client.request("notes/find", {"text": "for good"}))["found"] == {"text": "for good"}
+            await client.notify("notifications/notes/touched", {"which": 7})
+            await until(lambda: good.heard)  # type: ignore[attr-defined]
+            if front == MODERN:
+                async with client.listen(extensions={"notes": ["a"]}):
+                    assert not recorded.sent("subscriptions/listen")[1:]
+    assert not [each for each in recorded.sent() if "notes/" in each.get("method", "")]
+
+
+@cases("front", CARRYING)
+async def test_client_is_told_which_extensions_it_may_declare(front: str) -> None:
+    gateway, recorded = Gateway("front"), Recorded()
+    async with behind(noting(needs_client=False), "memory", recorded) as one:
+        gateway.add("one", one).add("two", noting("org.example/notes", needs_client=False))
+        async with testing.connect(gateway, revision=front) as (client, _):
+            with pytest.raises(ProtocolError) as undeclared:
+                await client.request("notes/find")
+            with pytest.raises(ProtocolError) as unknown:
+                await client.request("nobody/has")
+            await client.notify("notifications/notes/touched", {"which": 7})
+    assert (undeclared.value.code, unknown.value.code) == (-32021, -32601)
+    assert undeclared.value.data == {"requiredCapabilities": {"extensions": {NOTES: {}, "org.example/notes": {}}}}
+    assert not [each for each in recorded.sent() if "notes/" in each.get("method", "")]
+
+
+@pytest.mark.covers("GW-3.24")
 async def test_an_extension_that_two_servers_have_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
     recorded = Recorded()
     gateway = Gateway("front")

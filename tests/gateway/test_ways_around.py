@@ -163,9 +163,10 @@ async def test_a_method_of_an_extension_is_not_sent_to_a_server_that_a_caller_ma
 ) -> None:
     gateway = Gateway("front").add("one", noting(NOTES, "unlike", needs_client=False), shape=Shape(**rule))
     gateway.add("two", noting(OTHER, "neither", needs_client=False))
+    declared: dict[str, Any] = {NOTES: {}, OTHER: {}}
     async with (
-        testing.connect(gateway, revision=front, principal=STAFF) as (staff, _),
-        testing.connect(gateway, revision=front, principal=GUEST) as (guest, _),
+        testing.connect(gateway, revision=front, principal=STAFF, extensions=declared) as (staff, _),
+        testing.connect(gateway, revision=front, principal=GUEST, extensions=declared) as (guest, _),
     ):
         for prefix in ("unlike", "neither"):
             assert (await staff.request(f"{prefix}/find"))["unknown"] == {"of": prefix}

@@ -6,8 +6,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from msgspec import Raw
-
 from toolwire.auth.errors import NotConnected
 from toolwire.client.reconnect import Connector
 from toolwire.client.relay import RelayConnection
@@ -15,6 +13,7 @@ from toolwire.gateway.held_calls import TakeUp
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.sent_request import Sent
 from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.peer import Notice
 from toolwire.server.call import Call
 from toolwire.server.replay_state import principal_key
 
@@ -97,6 +96,6 @@ class AccountRelay(Relay):
     async def _not_connected(self, call: Call, error: NotConnected) -> ToolwireError:
         return await self.credentials.connect_error(call, error)
 
-    def notify(self, method: str, raw: Raw, session: object) -> None:
+    def notify(self, notice: Notice, session: object) -> None:
         # Nothing says in whose name it is sent: a notification has no principal here.
-        self.log.debug("%s has no account, and is dropped", method[:200])
+        self.log.debug("%s has no account, and is dropped", notice.method[:200])

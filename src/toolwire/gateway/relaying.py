@@ -92,7 +92,7 @@ from toolwire.protocol.errors import (
     UrlRequired,
     find_data_member,
 )
-from toolwire.protocol.lifecycle import ServerLifecycle
+from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.protocol.rounds import invalid_state, read_round, request_digest
 from toolwire.protocol.sealing import BadSeal
@@ -724,33 +724,34 @@ class Relay:
         sender = self.owner.find_sender(call)
         return Subscription(connector, filters, LISTEN_SECONDS, heals=False, meta=meta, sender=sender)
 
-    def notify(self, method: str, raw: Raw, session: object) -> None:
+    def notify(self, notice: Notice, session: object) -> None:
         """Hand on a notification that an extension has, without waiting. `session` is the connection of the client."""
         shared = cast("RelayConnection | None", self.connections.shared.connection)
         if shared is not None and shared.modern and not shared.ended:
             # At once, so that it comes before the requests that the client sends next.
-            self._say(shared, method, raw, session)
+            self._say(shared, notice)
         elif len(self._notifying) < MAX_NOTIFYING:
-            task = asyncio.get_running_loop().create_task(self._say_later(method, raw, session))
+            task = asyncio.get_running_loop().create_task(self._say_later(notice, session))
             self._notifying.add(task)
             task.add_done_callback(self._notifying.discard)
 
-    async def _say_later(self, method: str, raw: Raw, session: object) -> None:
+    async def _say_later(self, notice: Notice, session: object) -> None:
+        method = notice.method[:200]
         try:
             connection = await self.connections.shared_connection()
             if not connection.modern:
                 if not isinstance(session, Session) or connection.is_pooled:
                     # A legacy server knows its client by the connection, and nothing says which client this one is.
-                    self.log.debug("%s came without a connection, and is dropped", method[:200])
+                    self.log.debug("%s came without a connection, and is dropped", method)
                     return
-                capabilities = carried(_declared(raw, session), self.withheld)
+                capabilities = carried(notice.declared, self.withheld)
                 connection = await self.connections.of(conversation_of("", session, capabilities), capabilities)
-            self._say(connection, method, raw, session)
+            self._say(connection, notice)
         except ToolwireError as error:
-            self.log.debug("%s cannot be handed on: %s", method[:200], error)
+            self.log.debug("%s cannot be handed on: %s", method, error)
 
-    def _say(self, connection: RelayConnection, method: str, raw: Raw, session: object) -> None:
-        members: dict[str, Any] = _members(raw)
+    def _say(self, connection: RelayConnection, notice: Notice) -> None:
+        members: dict[str, Any] = {} if notice.raw is UNSET else _members(notice.raw)
         given = _members(members["_meta"]) if "_meta" in members else {}
         meta: dict[str, Any] = {key: value for key, value in given.items() if key not in OF_ONE_CONNECTION}
         try:
@@ -760,10 +761,10 @@ class Relay:
         if connection.modern:
             # META-6: nothing is known from earlier requests, so that a notification says who sends it.
             meta[t.PROTOCOL_VERSION_KEY] = connection.revision
-            meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(_declared(raw, session), self.withheld)
+            meta[t.CLIENT_CAPABILITIES_KEY] = carried_modern(notice.declared, self.withheld)
             if t.CLIENT_INFO_KEY in given:
                 meta[t.CLIENT_INFO_KEY] = given[t.CLIENT_INFO_KEY]
-        connection.session.notify(method, {**members, "_meta": meta})
+        connection.session.notify(notice.method, {**members, "_meta": meta})
 
     # --- calls of a legacy server that are held for a modern client ---
 
@@ -1129,15 +1130,6 @@ def _client_of(call: Call) -> Hashable:
     if not call.request.modern and call.session_id is not None:
         return call.session_id
     return principal_key(call.principal) if is_distinct(call.principal) else call.request.caller
-
-
-def _declared(raw: Raw, session: object) -> Mapping[str, Any]:
-    """Return the capabilities of the client that sent a notification: those in `_meta`, or of its connection."""
-    own = t.request_meta(raw).get(t.CLIENT_CAPABILITIES_KEY)
-    if isinstance(own, dict):
-        return own
-    lifecycle = session.peer.lifecycle if isinstance(session, Session) else None
-    return lifecycle.capabilities if isinstance(lifecycle, ServerLifecycle) else {}
 
 
 def _knows_more(call: Call) -> bool:

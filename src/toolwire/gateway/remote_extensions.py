@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw
 
 from toolwire.client.listen import Subscription
 from toolwire.gateway.remote_components import Home, handed_on
@@ -132,7 +131,9 @@ class RemoteMethods(AnyMethod):
         A server that does not have it carries out nothing, so that the next one can be asked.
         """
         kernel = cast("Kernel", call.host)
-        for found in kernel.catalog.unknown_methods(call.method, kernel.methods.usable(call)):
+        for found in kernel.catalog.unknown_methods(
+            call.method, kernel.methods.usable(call), call.request.capabilities
+        ):
             try:
                 return await cast("RemoteMethods", found.component).answer(call)
             except ProtocolError as error:
@@ -183,7 +184,7 @@ class RemoteMethods(AnyMethod):
                 await subscription.close()
 
     def notified(self, notice: Notice, session: object) -> None:
-        self._home.relay.notify(notice.method, Raw(b"{}") if notice.raw is UNSET else notice.raw, session)
+        self._home.relay.notify(notice, session)
 
 
 async def _hear(

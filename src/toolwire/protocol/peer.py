@@ -73,12 +73,22 @@ class Notice(Struct):
     raw: Raw | msgspec.UnsetType
     about: RequestId | None = None
     """The request of ours in whose answer stream it came; None where the transport has one stream for all."""
+    capabilities: Mapping[str, Any] | None = None
+    """What a client declared when it connected."""
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """The capabilities of the client that sent it: those in `_meta`, or of its connection."""
+        own = t.request_meta(self.raw).get(t.CLIENT_CAPABILITIES_KEY) if self.raw is not UNSET else None
+        return own if isinstance(own, dict) else self.capabilities or {}
 
 
 def extension_notice(notification: Notification, lifecycle: ServerLifecycle) -> Notice | None:
     """The notification, if it is one of an extension that the server acts on."""
     known = lifecycle.extension_notice(notification.method, notification.params)
-    return None if known is None else Notice(notification.method, *known, notification.params)
+    if known is None:
+        return None
+    return Notice(notification.method, *known, notification.params, None, lifecycle.capabilities)
 
 
 class Answer(Struct, gc=False):
@@ -217,7 +227,10 @@ class Peer:
         row, params = known
         if notification.method == _CANCELLED:
             return self._cancelled(params)
-        return Notice(notification.method, row, params, notification.params)
+        notice = Notice(notification.method, row, params, notification.params)
+        if isinstance(self.lifecycle, ServerLifecycle):
+            notice.capabilities = self.lifecycle.capabilities
+        return notice
 
     def _cancelled(self, params: t.CancelledNotificationParams) -> Event | None:
         # CAN-2, 1.5.4: unknown, finished or malformed cancellations are passed over in silence.

@@ -503,7 +503,7 @@ class Access:
             each = [self.readable(uri, view) for uri in uris]
             return [one for one in each if one is not None]
         else:
-            found = self._catalog.extension_method(method, view.sees)
+            found = self._catalog.extension_method(method, view.sees, request.capabilities)
         return () if found is None else (found,)
 
 

@@ -104,7 +104,7 @@ def find_target(access: Access, catalog: Catalog, call: Call) -> CallTarget | No
             name = params.ref.name if is_prompt else params.ref.uri
             return CallTarget(method, name, params, access.referred(is_prompt, name, view))
     # A method of an extension: the target is the method itself.
-    found = catalog.extension_method(method, sees)
+    found = catalog.extension_method(method, sees, request.capabilities)
     return None if found is None else CallTarget(method, method, params, found)
 
 

@@ -15,6 +15,7 @@ from toolwire.protocol.changes import Change
 from toolwire.protocol.cursors import MISSING_KEY, decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.methods import is_unknown_method
+from toolwire.protocol.types import has_capability
 from toolwire.protocol.upstreams import GatewayMark
 from toolwire.server.call import Call, OwnServer
 from toolwire.server.completion import Completion
@@ -800,27 +801,35 @@ class Catalog:
         """
         return self._all_extended().withheld
 
-    def extension_method(self, name: str, sees: Sees | None = None) -> Found[ExtensionMethod] | None:
-        """Return a method of an extension; None where there is none, or where the caller does not see it."""
+    def extension_method(
+        self, name: str, sees: Sees | None = None, declared: Mapping[str, Any] | None = None
+    ) -> Found[ExtensionMethod] | None:
+        """Return a method of an extension; None where there is none, or where the caller does not see it.
+
+        `declared` are the capabilities of the caller, as in `unknown_methods`.
+        """
         extended = self._all_extended()
-        ways: Iterable[Found[Any]] = extended.methods.get(name) or self.unknown_methods(name, sees)
+        ways: Iterable[Found[Any]] = extended.methods.get(name) or self.unknown_methods(name, sees, declared)
         return next((each for each in ways if sees is None or sees(each)), None)
 
-    def unknown_methods(self, name: str, sees: Sees | None = None) -> list[Found[AnyMethod]]:
+    def unknown_methods(
+        self, name: str, sees: Sees | None = None, declared: Mapping[str, Any] | None = None
+    ) -> list[Found[AnyMethod]]:
         """Return the ways to the servers elsewhere that may have a method, the likeliest first.
 
-        All of them have the same servers on the way, so that the same rules hold for each.
+        Only a server with an extension in `declared`, the capabilities of a client, may get what that client sends;
+        None stands for any client. All ways have the same servers on them, so that the same rules hold for each.
         """
         extended = self._all_extended()
         if not extended.unknown or name in extended.methods or not is_unknown_method(name):
             return []
-        ways = [each for each in extended.unknown if sees is None or sees(each)]
+        ways = [each for each in extended.unknown if _may_take(each, sees, declared)]
         ways.sort(key=lambda each: -each.component.likelihood(name))
         return _first_of_each([each for each in ways if each.way[:-1] == ways[0].way[:-1]])
 
-    def unknown_servers(self, sees: Sees | None = None) -> list[Found[AnyMethod]]:
-        """Return one way to each server elsewhere that has an extension which nobody here knows."""
-        return _first_of_each([each for each in self._all_extended().unknown if sees is None or sees(each)])
+    def unknown_servers(self, sees: Sees | None, declared: Mapping[str, Any]) -> list[Found[AnyMethod]]:
+        """Return one way to each server elsewhere that has a declared extension which nobody here knows."""
+        return _first_of_each([each for each in self._all_extended().unknown if _may_take(each, sees, declared)])
 
     def _all_extended(self) -> _Extended:
         version, known = self.version, self._extended
@@ -1165,6 +1174,12 @@ def _is_listed(found: Found[Any], view: Seen | None) -> bool:
     if found.owner.catalog.is_unlisted or found.component.is_unlisted:
         return False
     return view is None or view.lists(found)
+
+
+def _may_take(way: Found[AnyMethod], sees: Sees | None, declared: Mapping[str, Any] | None) -> bool:
+    if declared is not None and not has_capability(declared, way.component.extension.capability):
+        return False
+    return sees is None or sees(way)
 
 
 def _first_of_each(ways: list[Found[AnyMethod]]) -> list[Found[AnyMethod]]:

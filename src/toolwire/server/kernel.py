@@ -457,7 +457,7 @@ class Kernel:
             handler = extension.notifications.get(notice.method)
             if handler is not None:
                 handler(notice.params)
-        ways = self.catalog.unknown_methods(notice.method)
+        ways = self.catalog.unknown_methods(notice.method, declared=notice.declared)
         for found in ways:
             # No answer says whether a server knows it, so that all those get it that are equally likely to.
             if found.component.likelihood(notice.method) == ways[0].component.likelihood(notice.method):

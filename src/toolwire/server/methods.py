@@ -24,7 +24,7 @@ from toolwire.protocol.errors import (
     ResourceNotFound,
     counted,
 )
-from toolwire.protocol.lifecycle import SUPPORTED
+from toolwire.protocol.lifecycle import SUPPORTED, missing_extensions
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View, client_key
 from toolwire.server.call import Call
@@ -32,6 +32,7 @@ from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found, Seen, Sees
 from toolwire.server.completion import matching
 from toolwire.server.components import Cache, Component, Resource
+from toolwire.server.extensions import AnyMethod
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
@@ -344,6 +345,7 @@ class Methods:
 
     def _open_stream(self, call: Call, more: Mapping[str, Any]) -> Awaitable[t.SubscriptionsListenResult]:
         request, outlet = call.request, call.outlet
+        elsewhere = self._catalog.unknown_servers(self.usable(call), request.capabilities)
         uris = call.params.notifications.resource_subscriptions
         for uri in () if uris is UNSET else uris[: self._parts.limits.uris]:
             self._access.note_subscription(call.principal, outlet.is_local, uri)
@@ -355,21 +357,32 @@ class Methods:
             self._catalog.all_extensions(),
             more=more,
             hears=lambda change: self._access.hears(request, outlet, change),
-            elsewhere=[found.component for found in self._catalog.unknown_servers(self.usable(call))],
+            elsewhere=[found.component for found in elsewhere],
         )
 
     # --- extensions ---
 
     async def call_extension(self, call: Call) -> Any:
         """Serve a method that is not one of the protocol."""
-        found = self._catalog.extension_method(call.method, self._sees(call))
+        sees = self._sees(call)
+        found = self._catalog.extension_method(call.method, sees, call.request.capabilities)
         if found is None:
+            self._require_declaration(call.method, self._catalog.unknown_methods(call.method, sees))
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {self._parts.offer.repeat(call.method[:200])}")
         call.owner = found.owner
         try:
             return await self._failures.in_time(call, found.component.handle(call), call.method, guarded=True)
         except Exception as error:
             return await self._failures.answer(call, error, call.method)
+
+    def _require_declaration(self, method: str, ways: Sequence[Found[AnyMethod]]) -> None:
+        """EXT-2: tell a client which extension it has to declare, where the name of a method says that."""
+        likelihood = ways[0].component.likelihood(method) if ways else 0
+        if likelihood:
+            likeliest = [each for each in ways if each.component.likelihood(method) == likelihood]
+            repeat = self._parts.offer.repeat
+            identifiers = [repeat(each.component.extension.identifier) for each in likeliest]
+            raise missing_extensions(repeat(method[:200]), identifiers)
 
     # --- lists ---
 

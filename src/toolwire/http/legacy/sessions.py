@@ -599,7 +599,7 @@ class Sessions:
             return
         row, params = known
         if notification.method != "notifications/cancelled":
-            notice = Notice(notification.method, row, params, notification.params)
+            notice = Notice(notification.method, row, params, notification.params, None, lifecycle.capabilities)
             notify_without_session(self._host.handler, notice)
             if notification.method == "notifications/roots/list_changed":
                 self._host.roots_changed(token.id)

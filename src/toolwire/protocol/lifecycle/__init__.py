@@ -5,7 +5,7 @@ What only a client needs stands in `client` and `negotiation`.
 
 from __future__ import annotations
 
-from toolwire.protocol.lifecycle.server import Declare, Era, ServerLifecycle
+from toolwire.protocol.lifecycle.server import Declare, Era, ServerLifecycle, missing_extensions
 from toolwire.protocol.lifecycle.terms import SUPPORTED, Incoming, Offer, Unanswerable, decode_params, decoder
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Unanswerable",
     "decode_params",
     "decoder",
+    "missing_extensions",
 ]

@@ -6,7 +6,7 @@ that carries its version in `_meta` makes a modern one (2026-07-28 basic/version
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -332,11 +332,16 @@ def _require(row: Method, capabilities: Mapping[str, Any]) -> None:
     """EXT-2: tell a client which extension it has to declare; -32601 would not say what to do."""
     if _is_allowed(row, capabilities):
         return
-    family, _, name = (row.client_capability or "").partition(".")
-    raise ProtocolError(
+    raise missing_extensions(row.name, [(row.client_capability or "").removeprefix("extensions.")])
+
+
+def missing_extensions(method: str, identifiers: Iterable[str]) -> ProtocolError:
+    """Return the error for a client that lacks the declaration of extensions."""
+    names = list(identifiers)
+    return ProtocolError(
         MISSING_CLIENT_CAPABILITY,
-        f"{row.name} needs a client that declares {name} in capabilities.{family}",
-        {"requiredCapabilities": {family: {name: {}}}},
+        f"{method} needs a client that declares {' and '.join(names)} in capabilities.extensions",
+        {"requiredCapabilities": {"extensions": {name: {} for name in names}}},
     )
 
 
