@@ -70,6 +70,28 @@ async def lose(redis: RedisServer, lost: str) -> None:
     stores.close()
 
 
+@pytest.mark.covers("FLT-8")
+async def test_waiting_tasks_end_when_the_index_is_lost_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "CLAIM_SECONDS", 0.3)
+    index = ("kv-names", "kv-deadlines", "queue-lines", "queue-ages", "queue-held", "queue-delays", "queue-gone")
+    with running() as redis:
+        stores = RedisStores(redis.url, prefix="twice", timeout=60.0)
+        replica = Replica(stores, limits=LEASE)
+        async with replica.serving() as serving, serving(principal=ADA) as client:
+            await begin(client, "once", {"number": 1})
+            await replica.started.wait()
+            for number in (2, 3):
+                waiting = await begin(client, "again", {"number": number})
+                redis.command("DEL", *(f"{{twice}}:{key}" for key in index))
+                end = asyncio.get_running_loop().time() + 20
+                while await stores.queue.has_gaps():
+                    assert asyncio.get_running_loop().time() < end, "the index is not built again"
+                    await asyncio.sleep(0.1)
+            replica.go.set()
+            assert text_in(await outcome(client, waiting)) == "again 3 by ada"
+        stores.close()
+
+
 @pytest.mark.covers("FLT-17")
 @pytest.mark.parametrize("tool", ["once", "again"])
 async def test_tasks_survive_a_crash_of_redis_that_loses_the_last_writes(

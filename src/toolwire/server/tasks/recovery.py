@@ -286,7 +286,7 @@ _PAGE: Final = 200
 _AT_ONCE: Final = 50
 #: Seconds between two rounds of this process where nothing seems wrong, and between two rounds of a fleet at least.
 ROUND_SECONDS: Final = 300.0
-CLAIM_SECONDS: Final = 60.0
+CLAIM_SECONDS: Final = 20.0
 _CLAIM: Final = "toolwire:task-repair2"
 #: How many tasks that are over are remembered, so that their results are not read again.
 _MOST_OVER: Final = 20_000
@@ -311,6 +311,7 @@ class Repair:
         self._lose = lose
         self._is_wanted = False
         self._next_at: float | None = None
+        self._claimed_at: float | None = None
         self._looks = 0
         self._evicted = 0
         # The key after which the next page begins; None between two rounds.
@@ -355,9 +356,14 @@ class Repair:
 
     async def _claim(self) -> bool:
         """Return whether this process may begin a round now."""
+        now = asyncio.get_running_loop().time()
+        # A store that lost deadlines keeps a claim for longer. The process that made it knows when it is over.
+        is_own_over = self._claimed_at is not None and now - self._claimed_at >= CLAIM_SECONDS
         with contextlib.suppress(StoreFull):
-            return await self._stores.kv.put(_CLAIM, b"1", ttl=CLAIM_SECONDS, if_absent=True)
-        return True  # A full store has no room for claims.
+            if not await self._stores.kv.put(_CLAIM, b"1", ttl=CLAIM_SECONDS, if_absent=not is_own_over):
+                return False
+        self._claimed_at = now
+        return True  # Also where a full store has no room for claims.
 
     async def _compare(self, after: str, now: float) -> str | None:
         """Compare one page of records. Return where the next one begins; None at the end."""
