@@ -24,10 +24,12 @@ from tests.client.scripted_http import (
     Request,
     Script,
     event,
+    initialized,
     result,
     rpc,
     stream,
     text,
+    unanswered,
 )
 from tests.gateway.backs import until
 from tests.http.httpclient import HttpClient
@@ -554,6 +556,10 @@ async def test_a_server_that_fails_before_it_has_listed_anything(answers: dict[s
         (Reply(body=b"\xff\xfe"), "something else than an answer"),
         (Reply(500, body=b"boom"), "answered with status 500"),
         (Reply(401, body=b"who"), "refused with status 401"),
+        (Reply(), "with nothing (status 200)"),
+        (Reply(202), "with nothing (status 202)"),
+        (lambda request, count: Reply(body=cancelling(request)), "The server cancelled tools/call"),
+        (lambda request, count: stream(event(cancelling(request))), "The server cancelled tools/call"),
         (Reply(302, headers={"location": "http://elsewhere.example/mcp"}), "which is not followed"),
     ],
 )
@@ -563,8 +569,63 @@ async def test_a_server_that_fails_in_a_call(answer: Any, says: str) -> None:
         failed = await client.call_tool("bad_run")
         assert failed.is_error and says in failed.text, failed.text
         assert "The server 'bad' behind this one failed" in failed.text
+        refused = any(each in says for each in ("401", "not followed"))
+        assert ("; the request may have been carried out" in failed.text) is not refused, failed.text
         assert requests.count("tools/call") == 1
         assert await client.call_tool("good_fine", returns=str) == "fine"
+
+
+def cancelling(request: Request) -> bytes:
+    return rpc(method="notifications/cancelled", params={"requestId": request.id, "reason": "no"})
+
+
+@cases(
+    ("answer", "says"),
+    [
+        (lambda request, count: result(request, resultType="what"), "The result type 'what' cannot be handed on"),
+        (lambda request, count: result(request, content=7), "Its answer is broken"),
+        (lambda request, count: Reply(body=rpc(id=request.id, result=[])), "broken"),
+    ],
+)
+async def test_broken_answer_may_have_been_one_of_a_call_that_was_carried_out(answer: Any, says: str) -> None:
+    target = over_http([], tools_call=answer)
+    async with testing.connect(pair(target), revision="2025-06-18") as (client, _):
+        text = (await client.call_tool("bad_run")).text
+    assert says in text and text.endswith("; the request may have been carried out"), text
+
+
+@cases("revision", [MODERN, "2025-11-25"])
+@cases("fault", ["refuses", "is silent", "breaks off", "is broken", "is unknown"])
+async def test_call_that_found_no_connection_was_not_carried_out(revision: str, fault: str) -> None:
+    """The server is replaced, after its lists were read, by one with which no revision can be agreed on."""
+    broken: dict[str, Any] = {
+        "refuses": lambda request, count: Reply(body=rpc(id=request.id, error={"code": -32603, "message": "no"})),
+        "is silent": lambda request, count: unanswered(request),
+        "breaks off": breaking_off(headers=JSON),
+        "is broken": Reply(body=b"{"),
+        "is unknown": lambda request, count: initialized(request, revision="1999-01-01"),
+    }
+    is_replaced = False
+
+    def opened(request: Request, count: int) -> Any:
+        if not is_replaced:
+            server = {"protocolVersion": "2025-11-25", "capabilities": TOOLS_ONLY}
+            server["serverInfo"] = {"name": "old", "version": "1"}
+            return Reply(body=rpc(id=request.id, result=server))
+        answer = broken[fault]
+        return answer(request, count) if callable(answer) else answer
+
+    said = Reply(202, {})
+    legacy = {"server_discover": Reply(400, body=b"{}"), "initialize": opened, "notifications_initialized": said}
+    gateway = pair(over_http([], **legacy), timeout=0.5 if fault == "is silent" else 10)
+    async with testing.connect(gateway, revision=revision) as (client, _):
+        await client.list_tools()
+        is_replaced = True
+        await gateway.fronts.front.upstreams["bad"].back_connections.close()
+        text = (await client.call_tool("bad_run")).text
+    assert "The server 'bad' behind this one failed" in text and text.endswith("; the request was not carried out"), (
+        text
+    )
 
 
 async def test_a_server_that_wants_a_credential_is_named_in_the_words_of_programs_and_files() -> None:

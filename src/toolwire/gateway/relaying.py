@@ -309,7 +309,10 @@ class Relay:
         NotSupported            no                               no      no       what the client lacks
         NotConnected            no                               no      no       how to connect an account
         StoreFailed, StoreFull  no                               no      no       "try again later"
+        InvalidResponse         no                               no      no       "may have been carried out"
         any other               no                               no      no       "failed", and its text
+
+        Where no connection was opened, the error says "was not carried out", unless it was sent before.
         """
         request = call.request
         # Nearly all requests of modern clients: one request on the shared connection, answered by a complete result.
@@ -319,7 +322,7 @@ class Relay:
             connection = None
         clock: CallClock | None = None
         began = 0.0
-        is_second = False
+        is_second = may_have_run = False
         while True:
             try:
                 if connection is None:
@@ -350,9 +353,11 @@ class Relay:
             except ProtocolError as error:
                 if error.code == INVALID_PARAMS and sent.about_task is None and method != "resources/read":
                     self.refresh_lists_soon()
+                if connection is None:
+                    raise self.failed(error, call, may_have_run) from None
                 if sent.can_wait and _needs_task(error):
                     raise TaskNeeded from None
-                if is_second or connection is None:
+                if is_second:
                     raise self._error_for_client(call, method, error) from None
                 clock = clock or self._clock(connection, began, method)
                 if not await self._remove_cause(error, connection, method, clock):
@@ -361,7 +366,8 @@ class Relay:
                 if is_second or connection is None or not self._may_send_again(error, connection, method, sent):
                     if error.status not in TOO_LONG:
                         self.refresh_lists_soon()
-                    raise self.failed(error, call) from None
+                    raise self.failed(error, call, may_have_run or (False if connection is None else None)) from None
+                may_have_run = isinstance(error, OutcomeUnknown)
                 if connection.session.over:
                     # The server has ended the session. Nobody may get this connection again.
                     await asyncio.wait({connection.reader})
@@ -374,7 +380,7 @@ class Relay:
                     self.connections.lost(error, connection)
                 if isinstance(error, Timeout) and clock is not None and not clock.is_first:
                     error = clock.make_timeout(method)
-                raise self.failed(error, call) from None
+                raise self.failed(error, call, may_have_run or (False if connection is None else None)) from None
             clock = clock or self._clock(connection, began, method)
             is_second, connection = True, None
 
@@ -1008,9 +1014,10 @@ class Relay:
         """Return the error for a call, because an account has to be connected before."""
         return self.failed(error, call)
 
-    def failed(self, error: ToolwireError, call: Call) -> ToolError:
+    def failed(self, error: ToolwireError, call: Call, may_have_run: bool | None = None) -> ToolError:
         """Return the error that names the server, and says whether the request may have been carried out.
 
+        The error itself says so where `may_have_run` is None.
         It names no address, command or store, and quotes no refusal of credentials. A client of the same process or
         terminal also sees why a connection failed, and what a command wrote before it ended.
         """
@@ -1027,11 +1034,20 @@ class Relay:
             text = _ADDRESS.sub("it", text)
         elif isinstance(error, TransportError) and not call.outlet.is_local:
             text = _transport_failure(error)
-        if isinstance(error, OutcomeUnknown | Timeout):
-            text = f"{text}; the request may have been carried out"
-        elif isinstance(error, Unreachable):
-            text = f"{text}; the request was not carried out"
+        if may_have_run is None:
+            may_have_run = _may_have_run(error)
+        if may_have_run is not None and not isinstance(error, Unauthorized):  # That says that it was refused.
+            text = f"{text}; the request {'may have been' if may_have_run else 'was not'} carried out"
         return BackFailed(f"The server {self.name!r} behind this one failed: {text}", error)
+
+
+def _may_have_run(error: ToolwireError) -> bool | None:
+    """Return whether a request that failed may have been carried out; None where the error does not say that."""
+    if isinstance(error, Unreachable):
+        return False
+    if isinstance(error, ProtocolError) and error.code != URL_ELICITATION_REQUIRED:
+        return error.code not in (HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION)
+    return True if isinstance(error, OutcomeUnknown | Timeout | InvalidResponse) else None
 
 
 def _transport_failure(error: TransportError) -> str:

@@ -587,7 +587,10 @@ def _decoded(home: Home, raw: Raw, type_: type[R]) -> R:
         return t.decode(type_, raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         broken = InvalidResponse(f"Its answer is broken: {error}")
-        raise ToolError(f"The server {home.relay.name!r} behind this one failed: {broken}") from None
+        text = home.relay.log.texts.hide(str(broken))
+        raise ToolError(
+            f"The server {home.relay.name!r} behind this one failed: {text}; the request may have been carried out"
+        ) from None
 
 
 def _without_connection(result: R) -> R:
