@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_timeout
 from hypothesis import settings
-from tests import bytecode, cases, pairwise, patience, requirements, spec, warm_starts
+from tests import bytecode, cases, fewer_reports, pairwise, patience, requirements, spec, warm_starts
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -121,8 +121,17 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is None:
         config.pluginmanager.register(OutcomeCheck(config), "toolwire-outcome-check")
-    elif is_full_run(config):
+        return
+    if not fewer_reports.needs_all(config):
+        config.pluginmanager.register(fewer_reports.FewerReports(), "toolwire-fewer-reports")
+    if is_full_run(config):
         bytecode.compile_files(config, bytecode.find_files()[int(worker["workerid"][2:]) :: worker["workercount"]])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if not is_whole(metafunc.config):
+        pairwise.thin_out(metafunc)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -135,12 +144,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     target = config.getoption("--covers-map")
     if target:
         Path(target).write_text(json.dumps(covers), encoding="utf-8")
-    if not is_whole(config):
-        items[:], dropped = pairwise.split_items(items)
+    if not is_whole(config) and config.getoption("--sample") is not None:
+        items[:], dropped = pairwise.sample_items(items, config.getoption("--sample"))
         config.hook.pytest_deselected(items=dropped)
-        if config.getoption("--sample") is not None:
-            items[:], dropped = pairwise.sample_items(items, config.getoption("--sample"))
-            config.hook.pytest_deselected(items=dropped)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -154,7 +160,6 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the collected tests out of garbage collections, which would look through all of them again and again."""
-    gc.collect()
     gc.freeze()
     # Collections that come seldom take a third of the time from tests that compute.
     gc.set_threshold(10_000, 20, 50)

@@ -15,15 +15,13 @@ from mcp_types import methods
 from mcp_types.jsonrpc import JSONRPCMessage
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
+from tests.spec import EXACT
 
 Direction = Literal["→", "←"]
 Message = dict[str, Any]
 
 # EXT-1: capability objects are open sets, and extensions are declared there from 2025-11-25 on.
 OPEN: Final = {("/capabilities", "extensions"), ("/params/capabilities", "extensions")}
-
-#: The revisions whose shapes it knows exactly.
-EXACT: Final = ("2025-11-25", "2026-07-28")
 
 
 @cache

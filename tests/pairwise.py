@@ -31,18 +31,11 @@ def choose_cells(cells: Sequence[Cell]) -> list[int]:
     return sorted(chosen)
 
 
-def split_items(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the tests to run, in their order, and the cells of thinned grids that are left out."""
-    items = list(items)
-    grids: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("pairwise") is not None:
-            grids.setdefault(item.nodeid.split("[", 1)[0], []).append(item)
-    dropped: set[pytest.Item] = set()
-    for grid in grids.values():
-        chosen = choose_cells(_get_cells(grid))
-        dropped |= set(grid) - {grid[index] for index in chosen}
-    return [item for item in items if item not in dropped], [item for item in items if item in dropped]
+def thin_out(metafunc: pytest.Metafunc) -> None:
+    """Leave the chosen cells of a grid, before tests are made of them."""
+    if metafunc.definition.get_closest_marker("pairwise") is not None:
+        calls: list[Any] = metafunc._calls
+        calls[:] = [calls[index] for index in choose_cells(_get_cells(calls))]
 
 
 def sample_items(items: Iterable[pytest.Item], number: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -60,17 +53,16 @@ def sample_items(items: Iterable[pytest.Item], number: int) -> tuple[list[pytest
     return kept, dropped
 
 
-def _get_cells(grid: Iterable[Any]) -> list[Cell]:
+def _get_cells(calls: Iterable[Any]) -> list[Cell]:
     """Return the number of each value among the values of its parameter."""
     known: dict[str, list[Any]] = {}
     return [
-        {name: _find_number(known.setdefault(name, []), value) for name, value in item.callspec.params.items()}
-        for item in grid
+        {name: _find_number(known.setdefault(name, []), value) for name, value in call.params.items()} for call in calls
     ]
 
 
 def _find_number(known: list[Any], value: Any) -> int:
-    """Return where a value is in a list, and append a new one: `callspec.indices` has another number in every cell."""
+    """Return where a value is in a list, and append a new one: `call.indices` has another number in every cell."""
     for number, other in enumerate(known):
         # True is not 1 here.
         if other is value or (type(other) is type(value) and other == value):

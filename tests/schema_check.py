@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jsonschema_rs
-from tests.foreign_reader import ForeignConversation
 from tests.spec import OFFICIAL, definitions, schema_file
+
+if TYPE_CHECKING:
+    from tests.foreign_reader import ForeignConversation
 
 Direction = Literal["→", "←"]
 Message = dict[str, Any]
@@ -25,7 +27,11 @@ OPEN = {"_meta", "inputSchema", "outputSchema", "metadata", "experimental", "dat
 
 def conversation(revision: str, *, closed: bool = False) -> OfficialConversation | ForeignConversation:
     """The judge of the messages of one connection: the official schemas, or the foreign reader without them."""
-    return (OfficialConversation if OFFICIAL else ForeignConversation)(revision, closed=closed)
+    if OFFICIAL:
+        return OfficialConversation(revision, closed=closed)
+    from tests.foreign_reader import ForeignConversation
+
+    return ForeignConversation(revision, closed=closed)
 
 
 class OfficialConversation:

@@ -9,7 +9,6 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cases import cases
 from tests.pairwise import choose_cells, sample_items
 
@@ -38,29 +37,42 @@ def test_cells_with_a_constraint_keep_the_pairs_that_exist() -> None:
 
 
 PLUGIN = """
+import pytest
 from tests import pairwise
 
-def pytest_collection_modifyitems(items):
-    items[:], dropped = pairwise.split_items(items)
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
+    pairwise.thin_out(metafunc)
 """
+# The cells of one parameter are made by a fixture, those of another by the module.
 GRID = """
 import pytest
 
+@pytest.fixture(params=["a", "b", "c"])
+def way(request): return request.param
+
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("kind", {kinds}, ids=["x", "y", "z"])
+
 @pytest.mark.pairwise
 @pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("kind", {kinds}, ids=["x", "y", "z"])
-@pytest.mark.parametrize("way", ["a", "b", "c"])
 def test_something(number, kind, way): pass
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_whole(number, kind, way): pass
 """
-
-
 # Without a hash, compared by value, and compared by identity.
-@pytest.mark.parametrize(
-    "kinds", ["[['x'], ['y'], ['z']]", "[('x',), 1, True]", "[object(), ValueError, ValueError()]"]
-)
-def test_grid_with_values_of_any_type_is_thinned(kinds: str, tmp_path: Path) -> None:
+KINDS = {
+    "lists": "[['x'], ['y'], ['z']]",
+    "equal": "[('x',), 1, True]",
+    "objects": "[object(), ValueError, ValueError()]",
+}
+
+
+def test_grid_with_values_of_any_type_is_thinned(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(PLUGIN)
-    (tmp_path / "test_grid.py").write_text(GRID.format(kinds=kinds))
+    for name, kinds in KINDS.items():
+        (tmp_path / f"test_{name}.py").write_text(GRID.format(kinds=kinds))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
@@ -68,10 +80,13 @@ def test_grid_with_values_of_any_type_is_thinned(kinds: str, tmp_path: Path) -> 
         capture_output=True,
         text=True,
     )
-    cells = [line.split("[")[1].rstrip("]").split("-") for line in done.stdout.splitlines() if "[" in line]
-    assert 9 <= len(cells) <= 12, done.stdout
-    for one, two in combinations(range(3), 2):
-        assert len({(cell[one], cell[two]) for cell in cells}) == 9
+    for name in KINDS:
+        assert done.stdout.count(f"test_{name}.py::test_whole[") == 27
+        lines = [line for line in done.stdout.splitlines() if f"test_{name}.py::test_something[" in line]
+        cells = [line.split("[")[1].rstrip("]").split("-") for line in lines]
+        assert 9 <= len(cells) <= 12, done.stdout
+        for one, two in combinations(range(3), 2):
+            assert len({(cell[one], cell[two]) for cell in cells}) == 9
 
 
 class Item:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from tests import foreign_reader
 from tests.cases import cases
 from tests.protocol.revision_samples import (
     FROM_R2,
@@ -209,6 +208,8 @@ def test_methods_are_those_of_the_schema(revision: str) -> None:
 def sent_by(side: Literal["Client", "Server"], revision: str) -> set[str]:
     """The methods that a side may send."""
     if not OFFICIAL:
+        from tests import foreign_reader
+
         return foreign_reader.sent_by(side, revision)
     names = definitions(revision)
     parts = [names[f"{side}Notification"]]
