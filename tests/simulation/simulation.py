@@ -163,13 +163,16 @@ class Simulation:
     def _check_updates(self, client: Client) -> None:
         """A client knows the newest version of what it subscribed to, if the process that told of it lived on.
 
-        A failover may have lost the subscription itself, as the docs say.
+        A failover may have lost the subscription itself, as the docs say. A process that ends while the store is full
+        cannot say that it has missed to announce something.
         """
         for uri in URIS:
             told = [
                 version
                 for at, version, process in self.ledger.told.get(uri, ())
-                if self.ledger.is_healthy(process, at, at + TELL_SECONDS) and not self.ledger.lost_since(at)
+                if self.ledger.is_healthy(process, at, at + TELL_SECONDS)
+                and not self.ledger.lost_since(at)
+                and not self.fleet.store.was_full_from(at, process.died)
             ]
             newest, known = max(told, default=0), client.known.get(uri, 0)
             if known < newest and not self.ledger.lost_between(*client.subscribed.get(uri, (0.0, 0.0))):

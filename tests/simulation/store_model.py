@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import math
 import random
 import threading
 from collections import deque
@@ -81,6 +82,8 @@ class StoreServer:
         self._came_back = self._emptied = 0.0
         self.observer: Observer | None = None
         self._full: dict[str, Any] = {}
+        self._full_times: list[list[float]] = []
+        """When it had no room: from, and until."""
         self.primary = 0
         """Which of its replicas answers."""
         self._last = int(self.process.wall() * 1e6)
@@ -154,6 +157,10 @@ class StoreServer:
         """Return whether it has taken and answered everything in time since a moment."""
         return not self.away and not self._full and moment > max(self._came_back, self.slow_until, self._emptied)
 
+    def was_full_from(self, moment: float, until: float) -> bool:
+        """Return whether it had no room at a moment, and none again before another one."""
+        return any(begin <= moment and until <= end for begin, end in self._full_times)
+
     def go_away(self, seconds: float) -> None:
         """Answer nobody for some time, and lose the answers that are on their way."""
         self._outages += 1
@@ -173,12 +180,13 @@ class StoreServer:
             return
         kv: Any = self.stores.kv
         self._full = {name: getattr(kv, name) for name in ("max_items", "max_bytes")}
+        self._full_times.append([self.world.now, math.inf])
         for name in self._full:
             setattr(kv, name, 0)
         self.world.after(seconds, self._empty)
 
     def _empty(self) -> None:
-        self._emptied = self.world.now
+        self._emptied = self._full_times[-1][1] = self.world.now
         for name, value in self._full.items():
             setattr(self.stores.kv, name, value)
         self._full = {}
