@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
+from msgspec import Raw
 from tests.cases import cases
+from tests.client.fake import FakeServer
+from tests.client.fake import text as said
 from tests.gateway.backs import OVER, REVISIONS, gateway_before
 from tests.patience import patience
 from tests.server.tasks.talking import DIALECTS, begin, outcome, talk, text_in
+from tests.wireclient import connect
 
 from toolwire import Context, Limits, Server, testing
 from toolwire.client import Accept, Elicitation, Sampling
+from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
+from toolwire.protocol.apps import UI_EXTENSION
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.input_requests import Refused
@@ -236,3 +243,87 @@ async def test_the_refusal_of_a_client_reaches_a_legacy_server_as_it_is(front: s
     ):
         said = (await client.call_tool("b_think")).text
     assert said == "-1 User rejected sampling request {'why': 'because'}"
+
+
+#: Questions that no revision knows, by what they are: their method and their params.
+ODD: dict[str, tuple[str, dict[str, Any]]] = {
+    "unknown": ("x/evil", {}),
+    "of a client": ("tools/call", {"name": "good_x"}),
+    "ping": ("ping", {}),
+    "case": ("sampling/createmessage", {"messages": [], "maxTokens": 1}),
+    "mode": ("elicitation/create", {"mode": "weird", "message": "m", "requestedSchema": FORM}),
+    "mode of a page": (
+        "elicitation/create",
+        {"mode": "URL", "message": "m", "url": "https://x.example", "elicitationId": "1"},
+    ),
+    "mode below": ("elicitation/create", {"mode": "form.x", "message": "m", "requestedSchema": FORM}),
+}
+DECLARED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "forms": {"elicitation": {"form": {}}, "sampling": {}},
+    "another extension": {"elicitation": {}, "extensions": {"org.example/other": {}}},
+    "what we know": {"elicitation": {}, "extensions": {t.TASKS_EXTENSION: {}, UI_EXTENSION: {}}},
+}
+
+
+def odd(method: str, params: dict[str, Any]) -> FakeServer:
+    """Make a server that asks this, and says what it got in place of an answer."""
+    question = {"method": method, "params": params}
+
+    async def call(request: Any, outlet: Any) -> Any:
+        if request.revision == MODERN:
+            return Raw(msgspec.json.encode({"resultType": "input_required", "inputRequests": {"k": question}}))
+        try:
+            await outlet.request(method, Raw(msgspec.json.encode(params)), timeout=10)
+        except ProtocolError as error:
+            return said(str(error.code))
+        return said("answered")
+
+    listed = t.ListToolsResult(tools=[t.Tool("ask", {"type": "object"})], ttl_ms=0, cache_scope="private")
+    return FakeServer(
+        {"tools/list": lambda request, outlet: listed, "tools/call": call},
+        capabilities={"tools": {}, "extensions": {"org.evil/x": {}, t.TASKS_EXTENSION: {}}},
+    )
+
+
+@cases("kind", ODD)
+@cases("declared", DECLARED)
+@cases("back", [MODERN, "2025-11-25"])
+@cases("front", [MODERN, "2025-11-25"])
+async def test_question_that_no_revision_knows_never_reaches_a_client_that_did_not_declare_it(
+    front: str, back: str, declared: str, kind: str
+) -> None:
+    gateway = Gateway("front").add("b", cast("Server", odd(*ODD[kind])), revision=back)
+    async with connect(gateway) as client:
+        await client.open(front, DECLARED[declared])
+        answer = await client.request("tools/call", {"name": "b_ask", "arguments": {}})
+        assert not [each for each in client.requests if each["method"] == ODD[kind][0]]
+        assert not [each for each in client.received if "inputRequests" in (each.get("result") or {})]
+        if back == MODERN:
+            assert "error" in answer or answer["result"]["isError"]
+        elif kind != "ping":  # The gateway answers that by itself.
+            assert answer["result"]["content"][0]["text"] in ("-32601", "-32602")
+
+
+@cases("back", [MODERN, "2025-11-25"])
+async def test_question_of_an_extension_reaches_a_client_that_declares_it(back: str) -> None:
+    gateway = Gateway("front").add("b", cast("Server", odd("x/evil", {"a": 1})), revision=back)
+    async with connect(gateway) as client:
+        await client.open(back, {"extensions": {"org.evil/x": {}}})
+        client.answers["x/evil"] = lambda params: {"found": params["a"]}
+        answer = await client.result("tools/call", {"name": "b_ask", "arguments": {}})
+        if back == MODERN:
+            assert answer["inputRequests"] == {"k": {"method": "x/evil", "params": {"a": 1}}}
+        else:
+            assert answer["content"][0]["text"] == "answered"
+
+
+async def test_mode_of_elicitation_that_no_revision_knows_reaches_a_client_that_declares_it() -> None:
+    gateway = Gateway("front").add("b", cast("Server", odd(*ODD["mode"])), revision=MODERN)
+    async with connect(gateway) as client:
+        await client.open(MODERN, {"elicitation": {"weird": {}}})
+        answer = await client.result("tools/call", {"name": "b_ask", "arguments": {}})
+        assert answer["inputRequests"]["k"]["params"]["mode"] == "weird"
+        await client.open(MODERN, {"elicitation": {}})
+        error = await client.error("tools/call", {"name": "b_ask", "arguments": {}})
+    assert error["data"] == {"requiredCapabilities": {"elicitation": {"weird": {}}}}

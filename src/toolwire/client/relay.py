@@ -79,8 +79,8 @@ _ANY_QUESTION: Final[dict[str, Any]] = {"elicitation": {}, "sampling": {}, "root
 _HANDED_ON: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
 
 
-#: The notifications of these are known by their names.
-_KNOWN_EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION, t.SKILLS_EXTENSION, UI_EXTENSION})
+#: The extensions that this library knows. Their methods and notifications are known by their names.
+KNOWN_EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION, t.SKILLS_EXTENSION, UI_EXTENSION})
 
 
 class Resumption(Struct, array_like=True):
@@ -558,7 +558,7 @@ class RelayConnection(ClientConnection):
         """Hand on a notification that an extension of the server has. A server without one has no such methods."""
         agreement = getattr(self, "agreement", None)  # A server may send before the handshake has ended.
         declared = None if agreement is None else agreement.capabilities.get("extensions")
-        if not isinstance(declared, dict) or _KNOWN_EXTENSIONS.issuperset(declared):
+        if not isinstance(declared, dict) or KNOWN_EXTENSIONS.issuperset(declared):
             return
         call = self.concerned(notice.about, lambda call: call.on_extension)
         receive = self.on_notice if call is None else call.on_extension

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,7 @@ from toolwire.client.relay import OnClose, OnNotice, OnRequest, RelayConnection,
 from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
-from toolwire.protocol.asking import Need, find_missing, refuse_question, wants_context
+from toolwire.protocol.asking import QUESTIONS, Need, find_missing, refuse_question, wants_context
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -228,30 +228,39 @@ def _hand_on(call: Call, notice: Notice) -> None:
         hand_on()
 
 
-def answering(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
-    """Return what answers the questions of a legacy server; None where the client cannot be asked meanwhile."""
+def answering(
+    call: Call, find_extensions: Callable[[], Collection[str]]
+) -> Callable[[Incoming], Awaitable[Any]] | None:
+    """Return what answers the questions of a legacy server; None where the client cannot be asked meanwhile.
+
+    `find_extensions` returns those of the server.
+    """
     if call.request.modern:
         return None
 
     async def answer(request: Incoming) -> Any:
-        return await answer_legacy(call, request)
+        return await answer_legacy(call, request, extensions=find_extensions())
 
     return answer
 
 
-def asking_between_calls(call: Call) -> Callable[[Incoming], Awaitable[Any]] | None:
+def asking_between_calls(
+    call: Call, find_extensions: Callable[[], Collection[str]]
+) -> Callable[[Incoming], Awaitable[Any]] | None:
     """Return what answers questions between calls; None for a client without a lasting connection."""
-    return answering(call) if isinstance(call.outlet.connection, Session) else None
+    return answering(call, find_extensions) if isinstance(call.outlet.connection, Session) else None
 
 
-async def answer_legacy(call: Call, request: Incoming, task: str | None = None) -> Raw:
+async def answer_legacy(
+    call: Call, request: Incoming, task: str | None = None, extensions: Collection[str] = ()
+) -> Raw:
     """Ask the client of a call what a legacy server asks.
 
     Raise the error that the server gets instead of an answer.
     """
     params = request.params if request.raw is UNSET else with_unknown(request.params, request.raw)
     try:
-        return await ask_client(call, request.method, params, task)
+        return await ask_client(call, request.method, params, task, extensions)
     except Refused as refusal:
         if refusal.error is not None:
             raise refusal.error from None
@@ -277,10 +286,14 @@ class Undeclared(NotSupported):
 def check_question(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> Any:
     """Return the params of a question for a client.
 
-    Raise `Undeclared` where the client may not be asked, and -32602 for a page that no user can open.
+    Raise `Undeclared` where the client may not be asked, -32601 for what is no question, and -32602 for a page that no
+    user can open.
 
-    Every question of a server behind the gateway passes here before a client sees it, in every pair of revisions.
+    Every question of a server behind the gateway passes here before a client sees it, in every pair of revisions. Only
+    those of an extension do not (see `is_of_extension`).
     """
+    if method not in QUESTIONS:
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
     if method == "elicitation/create" and params.mode == "url" and not is_usable_page(params):
         raise ProtocolError(INVALID_PARAMS, "The page that the user should open has no http or https address")
     need = find_missing(method, params, capabilities, revision)
@@ -319,14 +332,22 @@ def check_questions(questions: Mapping[str, t.InputRequest], call: Call) -> dict
     return checked
 
 
-async def ask_client(call: Call, method: str, params: Any, task: str | None = None) -> Raw:
+def is_of_extension(method: str, capabilities: Mapping[str, Any], extensions: Collection[str]) -> bool:
+    """Return whether a question of an unknown kind may be asked: the client declares an extension of the server."""
+    return is_unknown_method(method) and any(
+        t.has_capability(capabilities, f"extensions.{each}") for each in extensions
+    )
+
+
+async def ask_client(
+    call: Call, method: str, params: Any, task: str | None = None, extensions: Collection[str] = ()
+) -> Raw:
     """Ask the client of a call, and return its answer as it came. `task` is the task that asks, as the client knows it.
 
-    2025-11-25 tasks: a question of a task names the task.
+    `extensions` are those of the server. 2025-11-25 tasks: a question of a task names the task.
     """
-    if is_unknown_method(method) and "extensions" not in call.request.capabilities:
-        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
-    params = check_question(method, params, call.request.capabilities, call.revision)
+    if not is_of_extension(method, call.request.capabilities, extensions):
+        params = check_question(method, params, call.request.capabilities, call.revision)
     meta: Any = UNSET
     if task is not None:
         meta = t.RequestMeta(related_task=t.RelatedTaskMetadata(task_id=task))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -22,11 +22,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.auth.errors import NeedsLogin, NotConnected, SignInFailed
-from toolwire.client.connection import CEILING_SECONDS
+from toolwire.client.connection import CEILING_SECONDS, ClientConnection
 from toolwire.client.errors import is_resource_not_found
 from toolwire.client.listen import Subscription
 from toolwire.client.reconnect import READING, Connector, denies_revision
-from toolwire.client.relay import RelayConnection, RelayedCall
+from toolwire.client.relay import KNOWN_EXTENSIONS, RelayConnection, RelayedCall
 from toolwire.client.repeated_rounds import send_round
 from toolwire.client.target import fingerprint
 from toolwire.gateway.asked_questions import AskedQuestions, name_question
@@ -40,6 +40,7 @@ from toolwire.gateway.back_messages import (
     asking_between_calls,
     check_questions,
     discard_report,
+    is_of_extension,
     is_usable_page,
     remember_page,
     reporting,
@@ -575,7 +576,8 @@ class Relay:
                 self.asked.remove(answered)
                 return Answer(raw, result, connection)
             if passes:
-                wrapped = await self._wrapped(call, with_allowed_questions(call, result))
+                allowed = with_allowed_questions(call, result, self._own_extensions(connection))
+                wrapped = await self._wrapped(call, allowed)
                 self.asked.remove(answered)
                 return Answer(wrapped, _members(wrapped), connection)
             if self._uris.active:
@@ -668,7 +670,7 @@ class Relay:
             await set_level(call, connection)
             connection.newest_call = call
             connection.on_notice = telling_client(call, connection)
-            connection.on_request = asking_between_calls(call)
+            connection.on_request = asking_between_calls(call, partial(self._own_extensions, connection))
             if held is not None and connection.reads_roots and connection.is_used:
                 connection.tell_roots_changed()
         elif not connection.link.duplex:
@@ -682,7 +684,7 @@ class Relay:
             relayed = relayed_for(held, wants_progress)
         else:
             relayed = ClientOfCall(call)
-            relayed.on_request = answering(call)
+            relayed.on_request = answering(call, partial(self._own_extensions, connection))
             if wants_progress:
                 relayed.on_progress = connection.extend_on_progress(clock, reporting(call))
         if connection.senders is not None:
@@ -706,6 +708,9 @@ class Relay:
         if found:
             self.log.texts.note_forwarded(found)
         return found
+
+    def _own_extensions(self, connection: RelayConnection) -> Collection[str]:
+        return unknown_extensions(connection) - self.withheld
 
     def withhold(self, extensions: frozenset[str]) -> None:
         """Do not tell the server that a client declares these extensions, because clients are not offered them."""
@@ -1085,19 +1090,29 @@ def _questions(raw: Raw) -> t.InputRequiredResult:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
 
 
-def with_allowed_questions(call: Call, result: Mapping[str, Raw]) -> dict[str, Raw]:
+def unknown_extensions(connection: ClientConnection) -> frozenset[str]:
+    """Return the extensions of a server that this library does not know."""
+    declared = connection.agreement.capabilities.get("extensions")
+    return frozenset(declared) - KNOWN_EXTENSIONS if isinstance(declared, dict) else frozenset()
+
+
+def with_allowed_questions(call: Call, result: Mapping[str, Raw], extensions: Collection[str] = ()) -> dict[str, Raw]:
     """Return a result of a modern server whose questions a modern client may be asked.
 
-    Raise `Undeclared` otherwise.
+    `extensions` are those of the server. Raise `Undeclared` or `InvalidResponse` otherwise.
     """
     raw = result.get("inputRequests")
     if raw is None:
         return dict(result)
     try:
         asked = _members(raw)
-        known = {key: each for key, each in asked.items() if _decode_question(each).method in QUESTIONS}
+        methods = {key: _decode_question(each).method for key, each in asked.items()}
     except msgspec.DecodeError as error:
         raise InvalidResponse(f"The questions cannot be read: {error}") from None
+    known = {key: each for key, each in asked.items() if methods[key] in QUESTIONS}
+    for method in (methods[key] for key in methods.keys() - known.keys()):
+        if not is_of_extension(method, call.request.capabilities, extensions):
+            raise InvalidResponse(f"The server asked {method[:200]!r}, which the client did not declare")
     questions = _questions(Raw(_encode({"inputRequests": known}))).input_requests
     if questions is UNSET:
         return dict(result)

@@ -23,7 +23,7 @@ from toolwire.client.relay import RelayConnection, RelayedCall
 from toolwire.client.tasks import check_task_id, fetch_outcome, poll_seconds
 from toolwire.gateway.back_connections import Conversation
 from toolwire.gateway.back_messages import Undeclared, answer_legacy, ask_client, check_questions, reporting_task
-from toolwire.gateway.relaying import Answer, TaskNeeded, members_of, with_allowed_questions
+from toolwire.gateway.relaying import Answer, TaskNeeded, members_of, unknown_extensions, with_allowed_questions
 from toolwire.gateway.remote_components import Home, RemoteTool, handed_on
 from toolwire.gateway.sent_request import AboutTask, Sent, sent_with
 from toolwire.gateway.task_dialects import (
@@ -341,7 +341,7 @@ class RemoteTasks:
         raw = Raw(_encode(answer.members)) if answer.members is not None else answer.raw
         members: dict[str, Any] = dict(members_of(self._home.uris.in_result(raw) if self._home.uris.active else raw))
         if call.request.modern:
-            members = dict(with_allowed_questions(call, members))
+            members = dict(with_allowed_questions(call, members, unknown_extensions(answer.connection)))
         if "taskId" in members:
             members["taskId"] = call.params.task_id
         if members.get("status") in _OVER:
@@ -698,13 +698,14 @@ class RemoteTasks:
     def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
         members.pop("resultType", None)
+        connection = connector.connection
         try:
             asked = Raw(_encode(members.get("inputRequests", {})))
-            with_allowed_questions(call, {"inputRequests": asked})
+            extensions = () if connection is None else unknown_extensions(connection)
+            with_allowed_questions(call, {"inputRequests": asked}, extensions)
         except (Undeclared, InvalidResponse):
             # The listener did not declare that it can answer; `tasks/get` says what it lacks.
             members.pop("inputRequests", None)
-        connection = connector.connection
         if "result" in members and isinstance(connection, RelayConnection):
             inlined = self._inlined(call, RemoteTask(""), Raw(_encode(members["result"])), connection)
             members["result"] = msgspec.json.decode(inlined)

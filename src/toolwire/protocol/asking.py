@@ -67,11 +67,18 @@ def _needs(method: str, params: Any) -> Iterator[Need]:
     if method == "roots/list":
         yield ROOTS
     elif method == "elicitation/create":
-        yield URLS if params.mode == "url" else FORMS
+        yield _of_mode("form" if params.mode is UNSET else params.mode)
     elif method == "sampling/createMessage":
         yield SAMPLING
         if params.tools is not UNSET or params.tool_choice is not UNSET:
             yield SAMPLING_TOOLS
+
+
+def _of_mode(mode: str) -> Need:
+    """Return the capability for a mode of elicitation. A mode that no revision has needs a client that declares it."""
+    if mode in ("form", "url"):
+        return FORMS if mode == "form" else URLS
+    return Need(f"elicitation.{mode}", {"elicitation": {mode: {}}}, f"elicitation in the mode {mode[:100]!r}")
 
 
 def wants_context(method: str, params: Any, capabilities: Mapping[str, Any], revision: str) -> bool:
