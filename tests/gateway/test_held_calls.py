@@ -241,6 +241,34 @@ async def test_held_calls_are_bounded_for_each_principal(monkeypatch: pytest.Mon
         assert "inputRequests" in await call(ben, "b_book", {"seats": 1})
 
 
+async def test_burst_of_held_calls_does_not_pass_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them ask before the record of the first one is written."""
+    monkeypatch.setattr(held_calls, "MAX_HELD_FOR_ONE", 2)
+    asking = Asking()
+
+    class Slow(MemoryKV):
+        async def put(self, key: str, *given: Any, **named: Any) -> Any:
+            if key.startswith("toolwire:held:"):
+                await until(lambda: asking.begun >= 6)
+            return await super().put(key, *given, **named)
+
+    memory = Stores.memory()
+    async with (
+        gateway_before(asking.server, "memory", "2025-11-25", stores=Stores(Slow(), memory.log, memory.bus)) as gateway,
+        testing.connect(gateway, elicit=answer, principal=Principal("anna")) as (anna, _),
+    ):
+        results = await asyncio.gather(*(call(anna, "b_book", {"seats": 1}) for _ in range(6)))
+        held = [each for each in results if "inputRequests" in each]
+        assert len(held) == 2
+        assert all("Too many calls" in each["content"][0]["text"] for each in results if each not in held)
+        # The places are free again.
+        for each in held:
+            asked = await call(anna, "b_book", {"seats": 1}, each, **accept(each))
+            done = await call(anna, "b_book", {"seats": 1}, asked, **accept(asked, "Anna"))
+            assert done["content"][0]["text"] == "1 True Anna"
+        assert "inputRequests" in await call(anna, "b_book", {"seats": 1})
+
+
 async def test_held_calls_of_callers_whom_nobody_knows_are_bounded_for_each_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

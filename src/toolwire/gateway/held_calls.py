@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -66,6 +68,8 @@ class HeldCalls:
         self._log = log
         self._timeout = timeout
         self._held: dict[str, HeldCall] = {}
+        # Those whose records are being written. They count, so that no burst passes the bounds.
+        self._reserved: set[HeldCall] = set()
         self._replicas: dict[Host, Replica] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -106,16 +110,26 @@ class HeldCalls:
             self._check_room(held.caller)
             asked = held.questions()
             held.round += 1
-            await replica.note(held)
+            with self._place_for(held):
+                await replica.note(held)
+                self._keep(held, replica)
         except (ToolwireError, ValueError):
             await held.cancel()
             await replica.end_record(held)
             raise
-        self._keep(held, replica)
         return Outcome(None, t.InputRequiredResult(input_requests=asked), held.round)
 
     def _check_room(self, caller: Hashable) -> None:
-        check_room([held.caller for held in self._held.values()], caller)
+        check_room([held.caller for held in chain(self._held.values(), self._reserved)], caller)
+
+    @contextmanager
+    def _place_for(self, held: HeldCall) -> Iterator[None]:
+        """Count a call as held, though it is not held yet."""
+        self._reserved.add(held)
+        try:
+            yield
+        finally:
+            self._reserved.discard(held)
 
     def _keep(self, held: HeldCall, replica: Replica) -> None:
         """Hold a call until its client comes back, or its time is over."""
@@ -202,13 +216,14 @@ class HeldCalls:
             raise used_state()
         given = held.checked(answered.responses)  # The client may correct its answers.
         self._take(held)
-        try:
-            is_own = await replica.take(held, exchange)
-        except BaseException as error:
-            self._keep(held, replica)
-            if isinstance(error, ToolwireError):
-                raise not_now(error) from None
-            raise
+        with self._place_for(held):
+            try:
+                is_own = await replica.take(held, exchange)
+            except BaseException as error:
+                self._keep(held, replica)
+                if isinstance(error, ToolwireError):
+                    raise not_now(error) from None
+                raise
         if not is_own:
             raise used_state()
         held.answer(answered.listener, given, answered.capabilities)
