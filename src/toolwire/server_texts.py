@@ -55,8 +55,8 @@ class ServerTexts:
     __slots__ = ("_fixed", "_recent", "is_quotable", "name")
 
     def __init__(self, name: str = "", *, is_quotable: bool = True) -> None:
-        self.name = name
-        self.is_quotable = is_quotable
+        self.name: str = name
+        self.is_quotable: bool = is_quotable
         # The credentials in use, with the beginnings that are searched for: those of its settings, and those of calls.
         self._fixed: dict[str, str] = {}
         self._recent: dict[str, str] = {}

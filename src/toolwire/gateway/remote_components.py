@@ -286,7 +286,7 @@ class RemoteResource(Resource):
             name=definition.name or None,
             timeout=handler_seconds(home.relay),
         )
-        self.upstream_key = definition.uri
+        self.upstream_key: str | None = definition.uri
         self.title: str | None = _given(definition.title)
         self.description: str | None = _given(definition.description)
 
@@ -315,7 +315,7 @@ class RemoteTemplate(ResourceTemplate):
             screen=False,
             timeout=handler_seconds(home.relay),
         )
-        self.upstream_key = definition.uri_template
+        self.upstream_key: str | None = definition.uri_template
         self.title: str | None = _given(definition.title)
         self.description: str | None = _given(definition.description)
 

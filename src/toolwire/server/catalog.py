@@ -925,9 +925,8 @@ class Catalog:
         self, uri: str, sees: Sees | None = None, way: Way = ()
     ) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """Return the most specific template that matches, with its variables."""
-        if sees is not None and self.templates and self._hides(uri, sees, way):
-            return None
-        for template in self._templates():
+        is_hidden = sees is not None and bool(self.templates) and self._hides(uri, sees, way)
+        for template in () if is_hidden else self._templates():
             if template.function is None:
                 continue  # Listed, but it cannot be read.
             found = Found(template, self.owner, way)

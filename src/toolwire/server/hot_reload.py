@@ -141,7 +141,8 @@ class ReplaceableRuntime(Runtime):
             await work.enter()
         before.kernel.runtimes.remove(self)
         kernel.runtimes.add(self)
-        self.work, before.is_replaced = work, True
+        self.work = work
+        before.is_replaced = True
         retiring = self.loop.create_task(self._retire(before))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)

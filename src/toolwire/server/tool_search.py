@@ -483,7 +483,7 @@ class CallFoundTool(_SearchTool):
             [each.annotations or t.ToolAnnotations() for each in deferred]
         )
         # The client asks for a task of this tool, and the inner tool decides.
-        self.task = "optional" if any(each.task is not None for each in deferred) else None
+        self.task: t.TaskSupport | None = "optional" if any(each.task is not None for each in deferred) else None
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {

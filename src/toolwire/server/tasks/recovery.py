@@ -286,7 +286,7 @@ _PAGE: Final = 200
 _AT_ONCE: Final = 50
 #: Seconds between two rounds of this process where nothing seems wrong, and between two rounds of a fleet at least.
 ROUND_SECONDS: Final = 300.0
-CLAIM_SECONDS: Final = 20.0
+CLAIM_SECONDS: Final = 60.0
 _CLAIM: Final = "toolwire:task-repair2"
 #: How many tasks that are over are remembered, so that their results are not read again.
 _MOST_OVER: Final = 20_000
