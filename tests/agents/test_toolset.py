@@ -20,6 +20,7 @@ from toolwire import Client, Context, Server, Tool, ToolError, testing
 from toolwire.agents import CallOutcome, Toolset
 from toolwire.audit import AuditLog
 from toolwire.client import Budget, Pins, ToolCall
+from toolwire.errors import ServerError
 from toolwire.types import ToolAnnotations
 
 pytestmark = pytest.mark.warm_start
@@ -601,3 +602,17 @@ async def test_cancelling_the_answer_cancels_its_calls() -> None:
         with pytest.raises(asyncio.CancelledError):
             await answering
         assert tools._running == {}
+
+
+async def _refuse(server: str, tool: Any) -> bool:
+    return False
+
+
+def _generate(server: str, tool: Any) -> Any:
+    yield False
+
+
+@pytest.mark.parametrize("allow", [_refuse, _generate])
+def test_function_that_allows_tools_is_a_plain_one(allow: Any) -> None:
+    with pytest.raises(ServerError, match="allow="):
+        Toolset(Server("s"), allow=allow)

@@ -47,6 +47,7 @@ from toolwire.client.budget import Budget
 from toolwire.client.connection import OnProgress
 from toolwire.client.pins import Pins
 from toolwire.content import ToolResult
+from toolwire.loops import plain_callback
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse
 from toolwire.redaction import Redaction
@@ -720,7 +721,7 @@ def _read_allow(allow: Collection[str] | Callable[[str, t.Tool], bool] | None) -
     if allow is None:
         return lambda server, tool: True
     if callable(allow):
-        return allow
+        return plain_callback(allow, "allow=")
     names = frozenset(allow)
     return lambda server, tool: tool.name in names or f"{server}_{tool.name}" in names
 
