@@ -107,7 +107,7 @@ class Expiring(Generic[K, V]):
         self._entries[key] = (value, seconds, inf if seconds == inf else self._clock() + seconds)
         if self._weigh is not None:
             self.weight += self._weigh(value)
-        while self._is_full() and (oldest := next(iter(self._entries), _NONE)) is not _NONE:
+        while self._is_full() and (oldest := self._find_oldest()) is not _NONE:
             self._evict(oldest)
         if self._sweeps and self._sweeper is None and self._entries:
             self._start_sweeper()
@@ -138,6 +138,13 @@ class Expiring(Generic[K, V]):
         if self._max_entries is not None and len(self._entries) > self._max_entries:
             return True
         return self._max_weight is not None and self.weight > self._max_weight
+
+    def _find_oldest(self) -> Any:
+        while True:
+            try:
+                return next(iter(self._entries), _NONE)
+            except RuntimeError:
+                pass  # Another thread has changed the entries in between.
 
     def _sweep(self) -> None:
         now = self._clock()
