@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,6 +256,46 @@ async def test_a_template_at_another_replica_gets_no_signed_uri_of_another_serve
             assert not greedy.sent("resources/read")
             assert (await ann_there.read_resource("https://files.example/other"))[0].text == "read"
     assert len(greedy.sent("resources/read")) == 1
+
+
+@BACKS
+@FRONTS
+@pytest.mark.parametrize(("method", "way"), [("tools/call", "link"), ("tools/call", "view"), ("prompts/get", "link")])
+async def test_a_slow_store_knows_a_signed_uri_before_its_client(
+    front: str, back: str, method: str, way: str, tmp_path: Path
+) -> None:
+    """Without its record, another replica would send the URI to the server that has the wide template."""
+    greedy = Recorded()
+
+    def slow() -> Stores:
+        stores = SqliteStores(tmp_path / "store.db")
+        put = stores.kv.put
+
+        async def put_slowly(key: str, value: bytes, **options: Any) -> bool:
+            if "link" in key:
+                await asyncio.sleep(0.02)
+            return await put(key, value, **options)
+
+        stores.kv.put = put_slowly  # type: ignore[method-assign]
+        return stores
+
+    async with (
+        behind(hostile("https://files.example/{+path}"), "memory", greedy) as one,
+        behind(naming(SIGNED, way), "memory") as two,
+    ):
+
+        def replica() -> Gateway:
+            gateway = Gateway("front", stores=slow(), secret="s" * 32).add("a", one, revision=back)
+            return gateway.add("b", two, revision=back)
+
+        async with (
+            testing.connect(replica(), revision=front, principal=STAFF) as (ann, _),
+            testing.connect(replica(), revision=front, principal=STAFF) as (ann_there, _),
+        ):
+            await tell(ann, method)
+            with pytest.raises(ProtocolError, match="not found"):
+                await ann_there.read_resource(SIGNED)
+    assert not greedy.sent("resources/read")
 
 
 async def test_an_only_server_is_asked_for_every_address() -> None:

@@ -79,6 +79,9 @@ class LinkedUris:
         self._names = names
         self._find_key = find_key
         self._writing: set[asyncio.Task[None]] = set()
+        #: The writes of secret URIs. A result waits for them: another replica may get its URI at once, and would ask a
+        #: server for it that has a wide template.
+        self.urgent: set[asyncio.Task[None]] = set()
 
     @property
     def key(self) -> str:
@@ -99,10 +102,18 @@ class LinkedUris:
                 task = asyncio.get_running_loop().create_task(self._share(call.host.stores, _link_key(call, uri)))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)
+                if may_be_secret(uri):
+                    self.urgent.add(task)
+                    task.add_done_callback(self.urgent.discard)
             if is_kept_result(uri):
                 kernel = cast("Kernel", call.host)
                 if (judgement := kernel.judge_result(call)) is not None:
                     kernel.judgements.keep_result(principal_key(call.principal), uri, judgement)
+
+    async def wait_for_writes(self) -> None:
+        """Wait until the other replicas know the secret URIs that were named."""
+        if self.urgent:
+            await asyncio.wait(set(self.urgent))
 
     async def _share(self, stores: Stores, key: str) -> None:
         """Tell the other replicas that the upstream named a URI."""

@@ -190,17 +190,24 @@ class RemoteTool(ToolBase):
 
         It needs no deadline of a handler, because its request has one.
         """
+        home = self._home
         try:
             sent, headers = self._sent(call, raw := call.request.params.arguments), None
             if self.headers:
                 headers = partial(self._repeated, raw)
-            return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, headers))
+            result = self.outcome(call, await home.relay.send(call, "tools/call", sent, headers))
+            if home.links.urgent:
+                await home.links.wait_for_writes()
+            return result
         except BaseException as error:
             return await runner.failed(call, self, self.name, error)
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> Any:
         sent = self._sent(call, raw)
-        return self.outcome(call, await self._home.relay.send(call, "tools/call", sent, partial(self._repeated, raw)))
+        headers = partial(self._repeated, raw)
+        result = self.outcome(call, await self._home.relay.send(call, "tools/call", sent, headers))
+        await self._home.links.wait_for_writes()
+        return result
 
     async def call_elsewhere(self, call: Call, raw: Raw | UnsetType, way: Verdict, host: TaskHost) -> Any:
         sent = self._sent(call, raw)
@@ -271,7 +278,7 @@ class RemotePrompt(Prompt):
         elif values:
             sent.members["arguments"] = values
         answer = await self._home.relay.send(call, "prompts/get", sent)
-        return handed_on(call, answer, t.GetPromptResult, self._home)
+        return await hand_on(call, answer, t.GetPromptResult, self._home)
 
 
 class RemoteResource(Resource):
@@ -484,7 +491,7 @@ async def _answer_elsewhere(home: Home, call: Call, uri: str) -> Any:
     sent = sent_with(call, "resources/read")
     sent.members["uri"] = uri
     answer = await home.relay.send(call, "resources/read", sent)
-    return handed_on(call, answer, t.ReadResourceResult, home)
+    return await hand_on(call, answer, t.ReadResourceResult, home)
 
 
 def _contents(call: Call, result: Any) -> Any:
@@ -509,6 +516,13 @@ class RemoteCompletion(Completion):
         sent.members["argument"] = {"name": self._argument, "value": partial}
         answer = await self._home.relay.send(call, "completion/complete", sent)
         return _decoded(self._home, answer.raw, t.CompleteResult).completion
+
+
+async def hand_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:
+    """Return what `handed_on` does, as soon as the other replicas know the secret URIs that it names."""
+    result = handed_on(call, answer, type_, home)
+    await home.links.wait_for_writes()
+    return result
 
 
 def handed_on(call: Call, answer: Answer, type_: type[R], home: Home) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from toolwire.client.listen import Subscription
-from toolwire.gateway.remote_components import Home, handed_on
+from toolwire.gateway.remote_components import Home, hand_on
 from toolwire.gateway.sent_request import sent_with
 from toolwire.gateway.upstream_log import Quoted
 from toolwire.protocol import types as t
@@ -151,7 +151,7 @@ class RemoteMethods(AnyMethod):
             raise
         if len(self._known) < MAX_METHODS:
             self._known[call.method] = None
-        return handed_on(call, answer, t.Result, self._home)
+        return await hand_on(call, answer, t.Result, self._home)
 
     @asynccontextmanager
     async def listening(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire.gateway.remote_components import Home, handed_on, handler_seconds, read_elsewhere
+from toolwire.gateway.remote_components import Home, hand_on, handler_seconds, read_elsewhere
 from toolwire.gateway.sent_request import Sent, sent_with
 from toolwire.gateway.upstream_log import Quoted, UpstreamLog
 from toolwire.gateway.uris import UriNames
@@ -118,7 +118,7 @@ class RemoteSkill(SkillComponent):
         if answer.questions is None and self._is_changed(answer.raw):
             # Files that the entry names for the first time can be read after that.
             await self._home.relay.reread_lists()
-        return handed_on(call, answer, t.GetSkillResult, self._home)
+        return await hand_on(call, answer, t.GetSkillResult, self._home)
 
     def _is_changed(self, answer: Raw) -> bool:
         try:
@@ -139,7 +139,7 @@ class RemoteSkill(SkillComponent):
         sent = sent_with(call, "resources/directory/read")
         sent.members["uri"] = self._home.uris.inner(uri)
         answer = await self._home.relay.send(call, "resources/directory/read", sent)
-        return handed_on(call, answer, t.ReadResourceDirectoryResult, self._home)
+        return await hand_on(call, answer, t.ReadResourceDirectoryResult, self._home)
 
     def children(self, directory: str, skills: Mapping[str, Resource], revision: str) -> dict[str, t.Resource] | None:
         if self.is_open or directory not in self.directories:
@@ -166,7 +166,7 @@ class Source:
             if error.code == INVALID_PARAMS:
                 return None
             raise
-        return handed_on(call, answer, t.GetSkillResult, self._home)
+        return await hand_on(call, answer, t.GetSkillResult, self._home)
 
 
 def _sent_for(home: Home, call: Call, uri: str) -> Sent:

@@ -200,8 +200,11 @@ class RemoteTasks:
         """Call a tool as the client asked for it: as a call, as a task, or as the server likes."""
         try:
             if way == "call":
-                return await self._call_without_task(call, tool, sent, headers)
-            return await self._call_with_task(call, tool, sent, headers, way, host)
+                result = await self._call_without_task(call, tool, sent, headers)
+            else:
+                result = await self._call_with_task(call, tool, sent, headers, way, host)
+            await self._home.links.wait_for_writes()
+            return result
         except InvalidResponse as error:
             raise self._relay.failed(error, call) from None
 
@@ -309,9 +312,10 @@ class RemoteTasks:
         task = RemoteTask(foreign.id, tool if isinstance(tool, RemoteTool) else None, foreign.made, check)
         try:
             is_modern = await self._relay.is_modern(call)
-            if call.request.modern:
-                return await (self._pass if is_modern else self._modern_from_legacy)(call, task)
-            return await (self._legacy_from_modern if is_modern else self._pass)(call, task)
+            other = self._modern_from_legacy if call.request.modern else self._legacy_from_modern
+            result = await (self._pass if call.request.modern == is_modern else other)(call, task)
+            await self._home.links.wait_for_writes()
+            return result
         except (ToolError, NotSupported) as error:
             if isinstance(error, Undeclared) and call.request.modern:
                 raise error.as_modern_error() from None
@@ -693,7 +697,9 @@ class RemoteTasks:
                 continue
             named = names.get(change.params.get("taskId", ""))
             if named is not None:
-                notify(named, self._notification(calls[named], connector, dict(change.params), named))
+                news = self._notification(calls[named], connector, dict(change.params), named)
+                await self._home.links.wait_for_writes()
+                notify(named, news)
 
     def _notification(self, call: Call, connector: Connector, members: dict[str, Any], name: str) -> dict[str, Any]:
         members["taskId"] = name
