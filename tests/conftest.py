@@ -36,6 +36,9 @@ LONG_RUNS = ("TOOLWIRE_EXAMPLES", "TOOLWIRE_FUZZ", "TOOLWIRE_PEERS")
 settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
 settings.load_profile("toolwire")
 
+# Runs of pytest that tests start would read every module of the package for constants without what is noted there.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
+
 # Starts `python -m toolwire` in a moment, except for tests of the start.
 STARTS = warm_starts.WarmStarts()
 

@@ -15,9 +15,10 @@ from tests.test_layers import SOURCES
 # Runs in an interpreter of its own. The standard library and the third-party packages are loaded whole first; then what
 # Windows lacks is hidden from our own modules, and each of them is imported.
 PROBE = r"""
-import asyncio, builtins, importlib, json, multiprocessing, os, select, signal, socket, subprocess, sys
+import asyncio, builtins, gc, importlib, json, multiprocessing, os, select, signal, socket, subprocess, sys
 import jsonschema_rs, msgspec, pytest
 
+gc.disable()
 MODULES = set(json.loads(sys.argv[2]))
 ATTRIBUTES = {
     os: ["fork", "forkpty", "getuid", "geteuid", "getgid", "getpgid", "killpg", "mkfifo", "openpty", "pidfd_open",
@@ -46,7 +47,8 @@ for module in json.loads(sys.argv[1]):
         importlib.import_module(module)
     except BaseException as error:
         failed[module] = repr(error)
-print(json.dumps(failed))
+print(json.dumps(failed), flush=True)
+os._exit(0)
 """
 
 

@@ -6,6 +6,7 @@ of pytest) and answers with the exit status on a line of its own. It has one thr
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -47,6 +48,8 @@ def import_everything() -> None:
     import toolwire.testing_plugin
 
     assert hypothesis and uvicorn and toolwire
+    gc.collect()
+    gc.freeze()
 
 
 def run_here(folder: str, output: str, *options: str) -> None:
