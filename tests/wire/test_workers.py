@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from tests.wire.process_end import wait_until_gone
+from tests.wire.process_functions import add, coroutine, failing, hang, reporting, where
 
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Timeout, ToolError
 from toolwire.testing import elapse
@@ -366,47 +366,6 @@ def test_a_callback_of_a_token_can_be_taken_back() -> None:
 
 
 # --- processes
-
-
-def add(left: int, right: int) -> int:
-    return left + right
-
-
-def where() -> tuple[int, bytes, int]:
-    return os.getpid(), sys.stdin.buffer.read(), os.fstat(1).st_ino == os.fstat(2).st_ino
-
-
-def reporting(count: int) -> str:
-    print("this is not a message")
-    for number in range(count):
-        report(("progress", number))
-    return "done"
-
-
-def failing(kind: str) -> None:
-    if kind == "value":
-        raise ValueError("a secret reason")
-    if kind == "tool":
-        raise ToolError("for the model")
-    if kind == "protocol":
-        raise ProtocolError(INVALID_PARAMS, "wrong", {"field": "x"})
-    if kind == "exit":
-        sys.exit(4)
-    if kind == "result":
-        return lambda: None  # type: ignore[return-value]
-    os._exit(9)
-
-
-def hang(path: str) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    report(child.pid)
-    Path(path).write_text("started")
-    while True:
-        time.sleep(600)
-
-
-async def coroutine() -> None:
-    pass
 
 
 @pytest.fixture
