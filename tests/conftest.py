@@ -42,6 +42,9 @@ os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
 # Starts `python -m toolwire` in a moment, except for tests of the start.
 STARTS = warm_starts.WarmStarts()
 
+# Whether there was a whole collection of garbage since the last test began.
+has_collected = False
+
 # What is collected stays: without this, the collector looks for garbage among ever more tests.
 gc.set_threshold(200_000, 50, 50)
 
@@ -152,7 +155,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
 
 
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    global has_collected
+    has_collected = has_collected or info["generation"] == 2
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    global has_collected
+    if has_collected:
+        # A later collection need not look at what is left now. Garbage is freed first: it may warn of that.
+        gc.collect()
+        gc.freeze()
+        has_collected = False
     STARTS.is_on = item.get_closest_marker("cold_start") is None
     STARTS.is_for_all = item.get_closest_marker("warm_start") is not None
 
@@ -164,6 +178,7 @@ def pytest_unconfigure() -> None:
 def pytest_collection_finish() -> None:
     """Keep the collected tests out of garbage collections, which would look through all of them again and again."""
     gc.freeze()
+    gc.callbacks.append(_note_collection)
     # Collections that come seldom take a third of the time from tests that compute.
     gc.set_threshold(10_000, 20, 50)
 

@@ -607,6 +607,7 @@ async def test_two_tasks_with_the_same_id_are_two_tasks(front: str, names: tuple
 
 
 @fronts
+@pytest.mark.pairwise
 @pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
 @pytest.mark.parametrize(("ttl", "seconds"), [(1_000, IDLE_SECONDS), (3_600_000, 3600.0), (None, MAX_KEPT_SECONDS)])
 async def test_a_task_is_remembered_until_its_ttl_is_over(

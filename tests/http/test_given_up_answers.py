@@ -103,7 +103,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 @pytest.fixture
 def collector_off() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -42,9 +42,8 @@ class Streams:
 @pytest.fixture
 def without_collections() -> Iterator[None]:
     """Free only what has no references left."""
-    gc.collect()
-    freed.clear()
     gc.disable()
+    freed.clear()
     yield
     gc.enable()
 
