@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from toolwire.adapters import Adapter, Invalid, Problem, adapter, elicitation_schema
+from toolwire.adapters import Adapter, Invalid, Problem, adapter, elicitation_schema, evaluate
 
 T = TypeVar("T")
 
@@ -766,3 +766,13 @@ def test_answers_are_checked_on_receipt() -> None:
 def test_what_is_not_flat_cannot_be_asked_for(tp: Any) -> None:
     with pytest.raises(TypeError, match="a form asks for"):
         elicitation_schema(tp)
+
+
+def test_plain_name_that_the_module_or_the_function_defines_is_theirs() -> None:
+    class Own:
+        """A class that is called `str` where it is used."""
+
+    assert evaluate("str", {}, {}, "f") is str
+    assert evaluate("str", {"str": Own}, {}, "f") is Own
+    assert evaluate("str", {}, {"str": Own}, "f") is Own
+    assert evaluate("None", {}, {}, "f") is type(None)
