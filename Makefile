@@ -91,9 +91,10 @@ test: $(READY) ## run the tests (TESTS=tests/server for some of them)
 	$(BIN)/python -m pytest -n $(or $(WORKERS),4) $(if $(COVERAGE),--cov --cov-report=json:.coverage.json) $(TESTS)
 	$(if $(COVERAGE),$(BIN)/python scripts/coverage_table.py .coverage.json $(if $(WRITE),--write))
 
-check: $(READY) ## lint, formatting, types for three platforms, layers
+check: $(READY) ## lint, formatting, words, types for three platforms, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/words.py
 	$(BIN)/mypy --cache-dir .mypy_cache/linux --platform linux
 	$(BIN)/mypy --cache-dir .mypy_cache/darwin --platform darwin
 	$(BIN)/mypy --cache-dir .mypy_cache/win32 --platform win32

@@ -35,7 +35,7 @@ async def convert_amount(value: float, currency: str, to: str = "EUR") -> Amount
 
 @server.resource("rates://{currency}")
 async def rate(currency: str) -> float:
-    """How much of a currency one euro is."""
+    """The price of one euro in a currency."""
     return rate_of(currency)
 
 
