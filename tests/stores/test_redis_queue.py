@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -367,6 +368,89 @@ async def test_every_operation_works_when_keys_were_evicted(
             counts = await queue.counts()
             assert (sum(counts.ready.values()), sum(counts.held.values())) == (1, len(wanted) - 1), lost
         stores.close()
+
+
+#: Kinds of keys that may be lost in any combination, beside the values.
+KINDS = (" ".join(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-sizes", "kv-deadlines kv-bytes")
+#: A prefix in which a pattern of Redis has a meaning.
+PATTERN = "a*b?[c]\\"
+
+
+@pytest.mark.covers("FLT-8")
+@pytest.mark.parametrize("use_first", [True, False])
+async def test_values_are_named_again_whichever_indexes_are_lost_together(redis: RedisServer, use_first: bool) -> None:
+    for lost in (kinds for size in range(1, 5) for kinds in itertools.combinations(KINDS, size)):
+        redis.command("FLUSHALL")
+        stores = RedisStores(redis.url, prefix=PATTERN, timeout=60.0, max_items=1610)
+        queue, kv = stores.queue, stores.kv
+        await queue.renew("p", 600)
+        await asyncio.gather(*(kv.put(f"{number:04}", b"value", ttl=600) for number in range(1600)))
+        await queue.change("task", b"1", ttl=600, expect=None, place=Ready("x", "o"))
+        for foreign in ("aXbYc\\", "a*b?[c]", "other"):
+            redis.command("SET", f"{{{foreign}}}:kv:foreign", "1")
+        await rebuild(queue)
+        assert not await queue.has_gaps()
+        redis.command("DEL", *(f"{{{PATTERN}}}:{key}" for kind in lost for key in kind.split()))
+        if use_first:
+            await kv.put("later", b"value", ttl=600)
+            await kv.delete("0001")
+            await queue.change("next", b"1", ttl=600, expect=None, place=Ready("x", "o"))
+        # Lost deadlines and sums alone harm no task.
+        assert await queue.has_gaps() or lost == (KINDS[3],)
+        await rebuild(queue)
+        names = [f"{number:04}" for number in range(1600) if number != 1 or not use_first]
+        names += ["later", "next", "task"] if use_first else ["task"]
+        assert await kv.keys("", limit=2000) == names, lost
+        assert not await queue.has_gaps(), lost
+        if lost != (KINDS[3],):
+            sizes = sum(len(name) + (1 if name in ("next", "task") else 5) for name in names)
+            await kv.put("0000", b"again")
+            assert redis.command("GET", f"{{{PATTERN}}}:kv-bytes").split()[1] == b"%d" % sizes, lost
+        for number in range(1610 - len(names)):
+            await kv.put(f"more {number}", b"")
+        with pytest.raises(StoreFull):
+            await kv.put("too many", b"")
+        stores.close()
+
+
+async def rebuild(queue: Queue) -> None:
+    after = await queue.rebuild(limit=1000)
+    while after:
+        after = await queue.rebuild(after, limit=1000)
+
+
+async def test_names_that_are_lost_during_a_round_are_found_in_the_next_one(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url, timeout=60.0)
+    for number in range(30):
+        await stores.kv.put(f"{number:02}", b"1", ttl=600)
+    for lost in (("kv-names", "kv-sizes"), ("kv-names",), ("kv-sizes",)):
+        redis.command("DEL", "{toolwire}:kv-names", "{toolwire}:kv-sizes")
+        after = await stores.queue.rebuild(limit=10)
+        assert after == "09"
+        redis.command("DEL", *(f"{{toolwire}}:{key}" for key in lost))
+        while after:
+            after = await stores.queue.rebuild(after, limit=10)
+        assert await stores.queue.has_gaps(), lost
+        await rebuild(stores.queue)
+        assert not await stores.queue.has_gaps()
+        assert len(await stores.kv.keys("")) == 30
+    stores.close()
+
+
+async def test_a_user_without_scan_is_served_and_the_log_says_once_what_is_not_found_again(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis.command("ACL", "SETUSER", "blind", "on", ">secret", "~*", "+@all", "-scan")
+    stores = RedisStores(f"unix://blind:secret@{redis.socket}", timeout=30.0)
+    for _ in range(2):
+        await stores.kv.put("a", b"1", ttl=600)
+        redis.command("DEL", *(f"{{toolwire}}:kv-{key}" for key in ("names", "sizes", "deadlines")))
+        await stores.kv.put("b", b"1", ttl=600)
+        await rebuild(stores.queue)
+        assert await stores.kv.keys("") == ["b"]
+        assert not await stores.queue.has_gaps()
+    stores.close()
+    assert len([each for each in caplog.records if "may not run SCAN" in each.getMessage()]) == 1
 
 
 async def test_tasks_are_taken_when_no_index_names_their_records(redis: RedisServer, stores: RedisStores) -> None:

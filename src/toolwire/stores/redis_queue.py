@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -13,6 +15,8 @@ from toolwire.stores.numbers import check_limit, check_seconds
 from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, check_change, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
 from toolwire.stores.redis_scripts import LIST, SWEEP, Script, list_arguments
+
+_logger = logging.getLogger("toolwire.stores")
 
 #: How long no tasks are taken after another process of Redis began to answer. It may have lost that a task was taken:
 #: the process that runs the task connects again within two seconds, and writes its record again.
@@ -27,6 +31,8 @@ class RedisQueue:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._clock = clock
+        self._token = ""
+        self._is_blind = False
 
     # --- tasks ---
 
@@ -167,13 +173,31 @@ class RedisQueue:
 
     async def rebuild(self, after: str = "", limit: int = 200) -> str:
         if not after:
+            await self._find_names()
             await self._link.ask(scripts.MEND_NAMES)
         names = await self._link.ask(LIST, self._now(), *list_arguments("", after, limit))
         await self._resolve_doubts(names)
         if len(names) >= limit:
             return decode_name(names[-1])
-        await self._link.ask(scripts.RECOUNT)
+        await self._link.ask(scripts.RECOUNT, self._token)
         return ""
+
+    async def _find_names(self) -> None:
+        """Name the values by their keys, if the index of names was lost."""
+        self._token = os.urandom(9).hex()
+        cursor, changed_at = b"", self._link.changed_at
+        while cursor != b"0":
+            if self._link.changed_at != changed_at:
+                # The cursor is that of another server.
+                cursor, changed_at = b"", self._link.changed_at
+            cursor, is_allowed = await self._link.ask(scripts.SCAN, self._token, cursor)
+            if not is_allowed and not self._is_blind:
+                self._is_blind = True
+                _logger.warning(
+                    "the user of the store %s may not run SCAN, so tasks are not found again after the keys of their "
+                    "index were lost: give the user +scan",
+                    self._link.errors.store,
+                )
 
     # --- leases ---
 

@@ -24,7 +24,8 @@ stands behind its length.
 
 A Redis that evicts keys, or a person who deletes them, may remove any one of these. No script fails or loops then:
 a member of an index that the places do not confirm is removed where it is met, a lease is known by any of its three
-keys, and MEND builds the indexes again from the places. A task that the keys of the KV do not know is in doubt: only
+keys, and MEND builds the indexes again from the places. SCAN finds the values by their keys where the names and the
+sizes were lost together. A task that the keys of the KV do not know is in doubt: only
 its record says whether it is gone.
 """
 
@@ -33,7 +34,17 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.stores.queue import BURIED_SECONDS, MOST_BURIED, MOST_DUE, MOST_LEASES
-from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, LIST_PART, STORE_PART, Script, read_lua
+from toolwire.stores.redis_scripts import (
+    CLOCK_PART,
+    IS_FORBIDDEN,
+    KV_KEYS,
+    KV_PART,
+    LIST_PART,
+    STORE_PART,
+    WHOLE_PART,
+    Script,
+    read_lua,
+)
 
 _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
@@ -41,6 +52,8 @@ _QUEUE_KEYS: Final = (
 )
 #: The largest number of places that a single script counts.
 _MOST_RECOUNTED: Final = 50_000
+#: How many keys of Redis, of any program, one script looks at for values that no index names.
+_MOST_SCANNED: Final = 1000
 #: The largest number of tasks in doubt that a script returns.
 _MOST_DOUBTS: Final = 200
 
@@ -156,7 +169,27 @@ ALL_LEASES: Final = Script(
 # Returns 1 where the indexes do not fit to each other, because a key was lost. Processes that hold tasks and have no
 # lease are noted as gone.
 GAPS: Final = Script(
-    CLOCK_PART, _LEASES, _PLACES, _ARE_NAMED, read_lua("gaps"), keys=(*_FINDING, "queue-gone"), repeatable=True
+    CLOCK_PART,
+    _LEASES,
+    _PLACES,
+    _ARE_NAMED,
+    WHOLE_PART,
+    read_lua("gaps"),
+    keys=(*_FINDING, "queue-gone"),
+    repeatable=True,
+)
+
+# Adds names of values by their keys, a part at a time, where every index that names them may have been lost. Arguments
+# are a token of the caller, which RECOUNT gets too, and the cursor: empty at first. Returns the next cursor, "0" at the
+# end, and 0 where the user may not run SCAN.
+SCAN: Final = Script(
+    CLOCK_PART,
+    IS_FORBIDDEN,
+    _LEASES,
+    WHOLE_PART,
+    read_lua("scan", MOST_SCANNED=_MOST_SCANNED),
+    keys=("kv-names", "kv-sizes", "queue-leases"),
+    repeatable=True,
 )
 
 # Adds names of values that only the sizes, the deadlines or the places have.
@@ -177,18 +210,20 @@ MEND: Final = Script(
 )
 
 # Removes members of indexes that the places do not confirm, and counts all places again, unless they are very many.
+# Marks the names and the sizes as whole, if no names were lost since the token of SCAN was written.
 RECOUNT: Final = Script(
     CLOCK_PART,
     _FIELDS,
     _LEASES,
     _PLACES,
+    WHOLE_PART,
     read_lua("recount", MOST_PLACES=_MOST_RECOUNTED, MOST_AGES=2 * _MOST_RECOUNTED),
-    keys=_FINDING,
+    keys=(*_FINDING, "kv-bytes"),
     repeatable=True,
 )
 
 QUEUE_SCRIPTS: Final = (
     *(CHANGE, TAKE, HELD, READ, ORPHANS, WAITING, PLACE, ALL_PLACES, COUNTS),
     *(RENEW, BURY, STALE, ALL_LEASES),
-    *(GAPS, MEND_NAMES, MEND, RECOUNT),
+    *(GAPS, SCAN, MEND_NAMES, MEND, RECOUNT),
 )

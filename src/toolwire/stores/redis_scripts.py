@@ -12,9 +12,9 @@ full Redis, or one that takes no changes now, refuses a script only at its first
 one that may be refused begins to write with a change that needs room. A refused script has changed nothing.
 
 {prefix}:kv:<name>    a value, which Redis itself removes a while after its time
-{prefix}:kv-names     the names in the order of their bytes
+{prefix}:kv-names     the names in the order of their bytes, and a mark that none of them is missing
 {prefix}:kv-deadlines the names that have a deadline, in its order
-{prefix}:kv-sizes     how many bytes each name stands for; {prefix}:kv-bytes is their sum
+{prefix}:kv-sizes     how many bytes each name stands for, and the same mark; {prefix}:kv-bytes is their sum
 {prefix}:log:<name>   the events of a stream, under their positions
 {prefix}:log-streams  the streams in the order in which they were last appended to
 {prefix}:log-state    floor, last position and bytes of each stream; {prefix}:log-bytes is the sum of those
@@ -110,11 +110,11 @@ _SWEEP_FROM: Final = 64
 
 CLOCK_PART: Final = read_lua("shared/clock")
 
-_IS_FORBIDDEN: Final = read_lua("shared/is_forbidden")
+IS_FORBIDDEN: Final = read_lua("shared/is_forbidden")
 
 #: A connection sends this first. A full Redis can be used, one that takes no changes for another reason cannot.
 #: RIGHTS reports what the user may not do.
-GREET: Final = Script(_IS_FORBIDDEN, read_lua("greet"), keys=("primary",), repeatable=True)
+GREET: Final = Script(IS_FORBIDDEN, read_lua("greet"), keys=("primary",), repeatable=True)
 
 #: The commands that scripts use, each with arguments that change nothing: its key is a string. An error that comes
 #: instead of a reply names neither the command nor the user, so each command is tried by itself.
@@ -134,7 +134,7 @@ COMMANDS: Final = {
 }
 
 # Returns the commands of the arguments that the user may not run. Each argument is a command with its own arguments.
-RIGHTS: Final = Script(_IS_FORBIDDEN, read_lua("rights"), keys=("primary",), repeatable=True)
+RIGHTS: Final = Script(IS_FORBIDDEN, read_lua("rights"), keys=("primary",), repeatable=True)
 RIGHTS_ARGUMENTS: Final = tuple(f"{name} {arguments}" for name, arguments in COMMANDS.items())
 
 # --- KV ---
@@ -145,7 +145,9 @@ KV_KEYS: Final = ("kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
 
 GET: Final = Script(CLOCK_PART, read_lua("get"), keys=("kv-deadlines",), repeatable=True)
 
-STORE_PART: Final = read_lua("shared/store")
+WHOLE_PART: Final = read_lua("shared/whole")
+
+STORE_PART: Final = WHOLE_PART + read_lua("shared/store")
 
 # PUT and ADD return a code, a number, and names of values that are over. With the code -1 (no room) they have changed
 # nothing: remove the values, and try again.

@@ -22,8 +22,8 @@ local is_whole = redis.call('HLEN', places) == ready + holding
     and (waiting == 0) == (owners == 0)
     and (owners == 0 or redis.call('HLEN', turns) > owners)
     and counted.r == ready and counted.h == holding
-    and redis.call('ZCARD', prefix .. ':kv-names') == redis.call('HLEN', prefix .. ':kv-sizes')
+    and redis.call('ZCARD', all_names) == redis.call('HLEN', all_sizes)
     and are_named()
-    -- An index that was lost as a whole looks whole, but for the mark that RECOUNT leaves.
-    and (redis.call('HEXISTS', counts, '!') == 1 or redis.call('ZCARD', prefix .. ':kv-names') == 0)
+    -- What was lost as a whole looks whole, but for the marks that RECOUNT leaves.
+    and redis.call('HEXISTS', counts, '!') + is_marked(all_names) + is_marked(all_sizes) == 3
 return is_whole and 0 or 1

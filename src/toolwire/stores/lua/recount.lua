@@ -1,5 +1,19 @@
 insist()
 redis.call('HSET', counts, '!', 1)
+local is_whole = is_marked(all_names) + is_marked(all_sizes) > 0 or redis.call('ZSCORE', all_names, '\255?' .. ARGV[1])
+for _, token in ipairs(redis.call('ZRANGEBYLEX', all_names, '[\255?', '+')) do redis.call('ZREM', all_names, token) end
+local named = redis.call('ZCARD', all_names) - is_marked(all_names)
+if is_whole and named == redis.call('HLEN', all_sizes) - is_marked(all_sizes) then
+    redis.call('ZADD', all_names, 0, mark)
+    if redis.call('HSET', all_sizes, mark, 0) == 1 then
+        -- The sum lacks what was written and removed while sizes were lost.
+        local total = 0
+        for index, size in ipairs(redis.call('HGETALL', all_sizes)) do
+            if index % 2 == 0 then total = total + tonumber(size) end
+        end
+        redis.call('SET', prefix .. ':kv-bytes', whole(total))
+    end
+end
 if redis.call('HLEN', places) > MOST_PLACES or redis.call('ZCARD', ages) > MOST_AGES then return end
 for _, member in ipairs(redis.call('ZRANGE', held, 0, -1)) do
     local size = tonumber(string.sub(member, 1, 8), 16)

@@ -3,7 +3,8 @@
 local function store(name, value, present, now, ttl, max_items, max_bytes)
     local grown = present and #value - #present or #name + #value
     -- What shrinks or only replaces is never refused.
-    if not present and redis.call('HLEN', sizes) >= max_items then return false end
+    local count = not present and redis.call('HLEN', sizes)
+    if count and count >= max_items and count - is_marked(sizes) >= max_items then return false end
     local known, total = redis.call('GET', bytes), 0
     if known then
         total = tonumber(known)
