@@ -18,8 +18,10 @@ from tests.cases import cases
 from tests.client.test_formats import ANYTHING, KEYWORDS
 
 from toolwire import schemas
+from toolwire.agents.argument_names import restore_arguments
 from toolwire.agents.conversion import Names, convert_tools
-from toolwire.agents.schema_conversion import NotStrict, convert_schema, make_strict, restore_arguments
+from toolwire.agents.schema_conversion import convert_schema
+from toolwire.agents.strict_schemas import NotStrict, make_strict
 from toolwire.agents.vendors import TARGETS, find_target
 from toolwire.types import Tool
 

@@ -130,7 +130,7 @@ def test_a_schema_that_is_too_deep_is_replaced() -> None:
     for _ in range(5_000):
         schema = {"type": "array", "items": schema}
     (tool,) = for_anthropic([Tool("deep", {"type": "object", "properties": {"a": schema}})])
-    assert tool["input_schema"] == {"type": "object", "properties": {}}
+    assert tool["input_schema"] == {"type": "object", "properties": {"a": {"type": "array"}}}
 
 
 KEYWORDS = (

@@ -10,17 +10,12 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from toolwire.agents.schema_conversion import (
-    ConvertedSchema,
-    NotStrict,
-    changed_name,
-    convert_schema,
-    make_strict,
-    restore_arguments,
-    sort_keys,
-)
+from toolwire.agents.argument_names import changed_name, restore_arguments
+from toolwire.agents.schema_conversion import ConvertedSchema, convert_schema, sort_keys, steps_for
+from toolwire.agents.strict_schemas import NotStrict, make_strict
 from toolwire.agents.vendors import NameRule, Target, find_target
 from toolwire.protocol.apps import audiences
+from toolwire.protocol.steps import TooManySteps
 from toolwire.protocol.types import Tool
 
 #: Identity of a tool: the name of its server ("" for one alone), and the name that it has there.
@@ -218,6 +213,13 @@ def _order(tool: Tool) -> str:
 
 
 def output_schema(tool: Tool) -> dict[str, Any] | None:
-    """Return the schema of a tool's structured result, with its keys in order; None if it has none."""
+    """Return the schema of a tool's structured result, its keys in order; None if it has none, or a huge one."""
     schema = tool.output_schema
-    return None if schema is UNSET or not isinstance(schema, dict) else sort_keys(schema)
+    if schema is UNSET or not isinstance(schema, dict):
+        return None
+    try:
+        steps_for(schema)
+        in_order: dict[str, Any] = sort_keys(schema)
+    except (TooManySteps, RecursionError, TypeError):
+        return None
+    return in_order

@@ -6,16 +6,20 @@ arguments of each call, so a loss costs a model knowledge and never the check.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
 
-from toolwire.agents.vendors import STRICT_LIMITS, STRING_FORMATS, NameRule, SchemaRules
+from toolwire.agents.argument_names import legal_names
+from toolwire.agents.schema_objects import TAKEN_KEYWORDS, write_schema_object
+from toolwire.agents.schema_words import brief, escape, say_choice, say_rule, text_of
+from toolwire.agents.vendors import SchemaRules
+from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas import MAX_DEPTH
 from toolwire.schemas.bounds import MAX_SUBSCHEMAS
-from toolwire.schemas.nulls import NULL, takes_null, without_needless_nulls
+from toolwire.schemas.effort import measure
 from toolwire.schemas.vendor_schemas import (
     SAID_IN_WORDS,
     add_notes,
@@ -37,14 +41,18 @@ _TOP_CHOICES: Final = ("allOf", "anyOf", "oneOf")
 _TOP: Final = frozenset(("type", "properties", "required", *_TOP_CHOICES, "not", "if", "then", "else", "enum", "const"))
 # How many times a definition that refers to itself is written out where there are no references.
 _UNROLLED: Final = 2
-_HASH: Final = 8
-# The keywords of Gemini's Schema object, by those of JSON Schema.
-_SCHEMA_OBJECT: Final = {
-    "title": "title", "description": "description", "enum": "enum", "format": "format", "items": "items",
-    "properties": "properties", "required": "required", "minItems": "min_items", "maxItems": "max_items",
-    "minLength": "min_length", "maxLength": "max_length", "pattern": "pattern", "minimum": "minimum",
-    "maximum": "maximum", "anyOf": "any_of", "minProperties": "min_properties", "maxProperties": "max_properties",
-}  # fmt: skip
+# The work for a schema grows with its size: a step is about a microsecond, and a part one value of the schema.
+MAX_PARTS: Final = 100_000
+_MAX_STEPS: Final = 200_000
+_STEPS_OF_ANY: Final = 1_000
+_STEPS_PER_PART: Final = 10
+# How many references within each other are written out; fewer, where that is too much work.
+_INLINED: Final = (MAX_DEPTH, 2)
+# How often `write_enum` looks at each value.
+_ENUM_WALKS: Final = 4
+# What is left of a schema that is too much work: so many arguments, with so many characters of their texts.
+_MAX_OUTLINED: Final = 200
+_MAX_TEXT: Final = 300
 _NUMBER_FORMATS: Final = ("float", "double", "int32", "int64")
 
 
@@ -58,10 +66,6 @@ class SchemaLoss(Struct, frozen=True):
     """The words about it in the description; "" where the model learns nothing of it."""
 
 
-class NotStrict(ValueError):
-    """The schema cannot be written for strict mode. The text says why."""
-
-
 class ConvertedSchema(Struct, frozen=True):
     """An input schema for one interface."""
 
@@ -71,17 +75,51 @@ class ConvertedSchema(Struct, frozen=True):
 
 
 def convert_schema(schema: Schema, rules: SchemaRules) -> ConvertedSchema:
-    """Write an input schema in the keywords that an interface takes. Never raises."""
+    """Write an input schema in the keywords that an interface takes. Never raises.
+
+    A schema that is too much work keeps the names, types and descriptions of its arguments.
+    """
     try:
-        schema = sort_keys(schema)
-        writer = _Writer(rules, schema)
-        written = writer.write_root(schema)
-    except (RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError):
-        loss = SchemaLoss("", "schema", "")
+        steps = steps_for(schema)
+        plain = sort_keys(schema)
+        for levels in _INLINED if rules.refuses("$ref") else _INLINED[:1]:
+            try:
+                return _Writer(rules, plain, Steps(steps), levels).convert()
+            except TooManySteps:
+                continue
+    except _BROKEN:
+        pass
+    return _outline(schema, rules)
+
+
+# What a schema that is no schema may raise.
+_BROKEN: Final = (TooManySteps, RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError)
+
+
+def steps_for(schema: Schema) -> int:
+    """Return how many steps the conversion of a schema may take; raise `TooManySteps` if it is too large."""
+    parts = measure(schema, MAX_PARTS).parts
+    if parts > MAX_PARTS:
+        raise TooManySteps
+    return min(_MAX_STEPS, _STEPS_OF_ANY + _STEPS_PER_PART * parts)
+
+
+def _outline(schema: Schema, rules: SchemaRules) -> ConvertedSchema:
+    """Write what the arguments are called, and not much more."""
+    members: Schema = {}
+    loss = SchemaLoss("", "schema", "")
+    try:
+        for name, member in islice(mapped(schema, ("properties",)), _MAX_OUTLINED):
+            kept = member if isinstance(member, dict) else {}
+            members[name[:_MAX_TEXT]] = {
+                key: kept[key][:_MAX_TEXT] for key in ("type", "description") if isinstance(kept.get(key), str)
+            }
+        required = [name for name in required_names(schema) if name in members]
+        plain = sort_keys({"type": "object", "properties": members, "required": required})
+        written = _Writer(rules, plain, Steps(_MAX_STEPS), 0).convert()
+        return ConvertedSchema(written.schema, (loss, *written.losses), written.has_renamed_arguments)
+    except _BROKEN:
         return ConvertedSchema({"properties": {}, "type": "object"}, (loss,))
-    if rules.is_openapi:
-        written = _schema_object(written)
-    return ConvertedSchema(sort_keys(written), tuple(writer.losses), writer.has_renamed)
 
 
 def sort_keys(schema: Json) -> Json:
@@ -108,29 +146,38 @@ def _sorted(value: Json, *, is_schema: bool) -> Json:
     return result
 
 
-def legal_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
-    """Return the name that each name has at an interface, each only once."""
-    given = list(dict.fromkeys(names))
-    taken = {name for name in given if rule.legal.fullmatch(name)}
-    return {name: name if name in taken else changed_name(name, rule) for name in given}
-
-
-def changed_name(name: str, rule: NameRule, seed: str | None = None) -> str:
-    """Return a legal name with eight digits of a hash, which no other name gets."""
-    digest = hashlib.sha256((name if seed is None else seed).encode(errors="surrogatepass")).hexdigest()[:_HASH]
-    plain = rule.illegal.sub("_", name)[: rule.longest - _HASH - 1]
-    return f"{plain or '_'}_{digest}"
-
-
 class _Writer:
     """A walk through one schema."""
 
-    def __init__(self, rules: SchemaRules, root: Schema) -> None:
+    def __init__(self, rules: SchemaRules, root: Schema, steps: Steps, inlined: int) -> None:
         self.losses: list[SchemaLoss] = []
         self.has_renamed = False
         self._rules = rules
         self._root = root
+        self._steps = steps
+        self._inlined = inlined
         self._count = 0
+
+    def convert(self) -> ConvertedSchema:
+        """Write the schema; raise `TooManySteps` where that is too much work."""
+        written = self.write_root(self._root)
+        if self._rules.is_openapi:
+            written = write_schema_object(written)
+        return ConvertedSchema(sort_keys(written), tuple(self.losses), self.has_renamed)
+
+    def _spend_on(self, value: Json) -> None:
+        """Take as many steps as a value has parts."""
+        if isinstance(value, str):
+            self._steps.spend(len(value) >> 6)
+        elif isinstance(value, (dict, list)):
+            self._steps.spend(measure(value, self._steps.left).parts)
+
+    def _spend_on_names(self, names: Json) -> None:
+        """Take as many steps as a mapping or a list has entries, whatever is in them."""
+        if isinstance(names, dict):
+            self._steps.spend(len(names) + (sum(map(len, names)) >> 6))
+        elif isinstance(names, list):
+            self._steps.spend(len(names))
 
     def write_root(self, schema: Schema) -> Schema:
         body = {key: value for key, value in schema.items() if key not in _TOP}
@@ -141,26 +188,31 @@ class _Writer:
             target := at_reference(self._root, reference), dict
         ):
             body.pop("$ref")
+            self._spend_on_names(target.get("properties"))
+            self._spend_on_names(target.get("required"))
             properties |= dict(mapped(target, ("properties",)))
             required += required_names(target)
         for keyword in _TOP_CHOICES:
             parts = [part for part in listed(schema, (keyword,)) if isinstance(part, dict)]
             has_choice = keyword != "allOf" and sum(1 for _ in listed(schema, (keyword,))) > 1
             for part in parts:
-                properties |= dict(mapped(self._target(part), ("properties",)))
+                part = self._target(part)
+                self._spend_on_names(part.get("properties"))
+                self._spend_on_names(part.get("required"))
+                properties |= dict(mapped(part, ("properties",)))
                 if not has_choice:
-                    required += required_names(self._target(part))
+                    required += required_names(part)
             if has_choice:
-                notes.append(self._lose("", keyword, _say_choice(keyword, [self._target(part) for part in parts])))
+                notes.append(self._lose("", keyword, say_choice(keyword, [self._target(part) for part in parts])))
         properties |= dict(mapped(schema, ("properties",)))
         required += required_names(schema)
         for keyword in ("not", "if", "enum", "const"):
-            notes += [self._lose("", keyword, _say(keyword, schema[keyword]))] if keyword in schema else []
+            notes += [self._lose("", keyword, say_rule(keyword, schema[keyword]))] if keyword in schema else []
         top: Schema = {"type": "object", "properties": properties, **body}
         if kept := [name for name in dict.fromkeys(required) if name in properties]:
             top["required"] = kept
         if notes:
-            top["description"] = add_notes(_text_of(top), notes)
+            top["description"] = add_notes(text_of(top), notes)
         written: Schema = self.write(top, "", 0)
         written["type"] = "object"
         written.setdefault("properties", {})
@@ -172,6 +224,7 @@ class _Writer:
         return found if isinstance(found, dict) else part
 
     def _lose(self, path: str, keyword: str, text: str = "") -> str:
+        self._steps.spend(1 + (len(text) >> 4))
         self.losses.append(SchemaLoss(path, keyword, text))
         return text
 
@@ -179,11 +232,13 @@ class _Writer:
         """Write one subschema."""
         rules = self._rules
         self._count += 1
+        self._steps.spend(1 + (len(path) >> 4))
         if not isinstance(schema, dict):
             return self._write_boolean(schema, path)
         if depth > MAX_DEPTH or self._count > MAX_SUBSCHEMAS:
             self._lose(path, "depth")
             return {}
+        self._steps.spend(len(schema))
         if rules.refuses("$ref") and isinstance(schema.get("$ref"), str):
             return self._write_inline(schema, path, depth, unrolled)
         if (
@@ -191,6 +246,7 @@ class _Writer:
             and isinstance(schema.get("type"), list)
             and _is_well_formed("type", schema["type"])
         ):
+            self._steps.spend(len(_TYPES) * len(schema["type"]))
             schema = split_types(schema, schema["type"])
         if rules.refuses("allOf") and isinstance(schema.get("allOf"), list):
             schema = self._merge(schema, path)
@@ -210,11 +266,12 @@ class _Writer:
             if not _is_well_formed(keyword, value):
                 self._lose(path, keyword)
                 continue
+            self._spend_on_names(value)
             match keyword:
                 case "properties" if isinstance(value, dict):
                     result[keyword] = {
                         names.get(name, name): self._write_member(
-                            member, f"{path}/{_escape(name)}", below, name if names.get(name, name) != name else ""
+                            member, f"{path}/{escape(name)}", below, name if names.get(name, name) != name else ""
                         )
                         for name, member in value.items()
                     }
@@ -231,7 +288,7 @@ class _Writer:
                     if not rules.refuses(keyword):
                         result[keyword] = [below(choice) for choice in value]
                     elif "anyOf" in schema:
-                        notes.append(self._lose(path, keyword, _say(keyword, value)))
+                        notes.append(self._say_rule(keyword, value, path))
                     else:
                         result["anyOf"] = [below(choice) for choice in value]
                         self._lose(path, keyword, "")
@@ -242,7 +299,7 @@ class _Writer:
                 case "additionalProperties":
                     if rules.is_openapi:
                         if value is not True:
-                            text = "takes no other members" if value is False else "other members: " + _brief(value)
+                            text = "takes no other members" if value is False else "other members: " + brief(value)
                             notes.append(self._lose(path, keyword, text))
                     else:
                         result[keyword] = value if isinstance(value, bool) else below(value)
@@ -260,21 +317,28 @@ class _Writer:
                     notes += self._write_format(schema, value, path, result)
                 case _ if rules.refuses(keyword):
                     notes += self._say(schema, keyword, value, path, result)
-                case _ if rules.is_openapi and keyword not in _SCHEMA_OBJECT and keyword not in ("type", "nullable"):
-                    notes.append(self._lose(path, keyword, _say(keyword, value)))
+                case _ if rules.is_openapi and keyword not in TAKEN_KEYWORDS:
+                    notes.append(self._say_rule(keyword, value, path))
                 case _:
+                    self._spend_on(value)
                     result.setdefault(keyword, value)
         if self._rewrites_items(schema):
             words = write_items(schema, result, below)
             notes += [self._lose(path, "prefixItems", word) for word in words]
         if not rules.has_any_enum and ("const" in schema or isinstance(schema.get("enum"), list)):
+            for _ in range(_ENUM_WALKS):
+                self._spend_on(schema.get("const", schema.get("enum")))
             result, words = write_enum([schema["const"]] if "const" in schema else schema["enum"], result)
             if any(not isinstance(each, str) for each in result.get("enum", ())):
                 words = [*words, "one of " + ", ".join(map(show_json, result.pop("enum")))]
             notes += [self._lose(path, "enum", word) for word in words]
         if notes := [note for note in notes if note]:
-            result["description"] = add_notes(_text_of(result), notes)
-        return leave_choice_alone(result, inside_definition=False) if rules.is_choice_alone else result
+            result["description"] = add_notes(text_of(result), notes)
+        if not rules.is_choice_alone:
+            return result
+        # A choice within a choice is written into it.
+        self._spend_on(result.get("anyOf"))
+        return leave_choice_alone(result, inside_definition=False)
 
     def _spread(self, schema: Schema, path: str) -> tuple[Schema, list[str]]:
         """Write what stands beside a choice into its parts, or the choice in words where it only names members."""
@@ -286,7 +350,8 @@ class _Writer:
         around = {key: value for key, value in schema.items() if key not in beside and key != keyword}
         if not any(isinstance(each, dict) and each.keys() & _SAYS_A_KIND for each in choices):
             parts = [each for each in choices if isinstance(each, dict)]
-            return {**around, **beside}, [self._lose(path, keyword, _say_choice(keyword, parts))]
+            return {**around, **beside}, [self._lose(path, keyword, say_choice(keyword, parts))]
+        self._steps.spend(len(choices) * (1 + len(beside)))
         spread = [{**beside, **each} if isinstance(each, dict) and "$ref" not in each else each for each in choices]
         return {**around, keyword: spread}, []
 
@@ -303,7 +368,7 @@ class _Writer:
             return written
         self.has_renamed = True
         if isinstance(written, dict) and "$ref" not in written:
-            return {**written, "description": add_notes(_text_of(written), [f"called {original[:200]!r} by the tool"])}
+            return {**written, "description": add_notes(text_of(written), [f"called {original[:200]!r} by the tool"])}
         return written
 
     def _write_boolean(self, schema: Json, path: str) -> Json:
@@ -316,13 +381,14 @@ class _Writer:
     def _write_inline(self, schema: Schema, path: str, depth: int, unrolled: tuple[str, ...]) -> Json:
         """Write what a reference leads to in its place; one that leads back to itself ends after some levels."""
         reference = schema["$ref"]
+        self._steps.spend(len(reference) >> 6)
         around = {key: value for key, value in schema.items() if key != "$ref"}
         target = at_reference(self._root, reference) if reference.startswith("#") else None
-        if not isinstance(target, dict) or unrolled.count(reference) >= _UNROLLED:
+        if not isinstance(target, dict) or unrolled.count(reference) >= _UNROLLED or len(unrolled) >= self._inlined:
             text = self._lose(path, "$ref", f"as {reference.rpartition('/')[2] or 'the whole'} above")
             kind = target.get("type") if isinstance(target, dict) else None
             plain = {"type": kind} if kind in ("object", "string", "integer", "number", "boolean") else {}
-            return {**plain, "description": add_notes(_text_of(around), [text])}
+            return {**plain, "description": add_notes(text_of(around), [text])}
         return self.write({**target, **around}, path, depth + 1, (*unrolled, reference))
 
     def _merge(self, schema: Schema, path: str) -> Schema:
@@ -332,12 +398,13 @@ class _Writer:
             if not isinstance(part, dict):
                 continue
             part = self._target(part)
+            self._spend_on(part)
             nested = self._merge(part, path) if isinstance(part.get("allOf"), list) and part is not schema else part
             for key, value in nested.items():
                 if key == "properties" and isinstance(value, dict) and isinstance(merged.get(key), dict):
                     merged[key] = {**value, **merged[key]}
                 elif key == "required" and isinstance(value, list) and isinstance(merged.get(key), list):
-                    merged[key] = [*merged[key], *(name for name in value if name not in merged[key])]
+                    merged[key] = list(dict.fromkeys([*required_names(merged), *required_names(nested)]))
                 elif key not in merged:
                     merged[key] = value
                 elif merged[key] != value and key not in ("title", "description", "$defs", "definitions"):
@@ -365,8 +432,14 @@ class _Writer:
     def _say(self, schema: Schema, keyword: str, value: Json, path: str, result: Schema) -> list[str]:
         """Say a keyword in words, or in another keyword that says the same."""
         said = SAID_IN_WORDS.get(keyword)
-        words = [_say(keyword, value)] if said is None else said(value, schema, result)
-        return [self._lose(path, keyword, word) for word in words]
+        if said is None:
+            return [self._say_rule(keyword, value, path)]
+        self._spend_on(value)
+        return [self._lose(path, keyword, word) for word in said(value, schema, result)]
+
+    def _say_rule(self, keyword: str, value: Json, path: str) -> str:
+        self._spend_on(value)
+        return self._lose(path, keyword, say_rule(keyword, value))
 
 
 # Keywords that stay beside a choice, and those by which a part of a choice says what it is.
@@ -401,293 +474,3 @@ def _is_well_formed(keyword: str, value: Json) -> bool:
     if keyword in ("items", "additionalProperties"):
         return isinstance(value, (dict, bool, list) if keyword == "items" else (dict, bool))
     return keyword != "required" or isinstance(value, list)
-
-
-def _say(keyword: str, value: Json) -> str:
-    text = show_json(value)
-    return f"{keyword}: {text if len(text) <= 300 else text[:300] + '…'}"
-
-
-def _say_choice(keyword: str, parts: list[Schema]) -> str:
-    """Say which arguments belong together, where each choice names some."""
-    sets = [", ".join(required_names(part) or list(dict(mapped(part, ("properties",))))) for part in parts[:20]]
-    how = "give exactly one of these sets of arguments" if keyword == "oneOf" else "give one of these sets of arguments"
-    return f"{how}: " + "; ".join(f"({each})" for each in sets)
-
-
-def _brief(schema: Json) -> str:
-    return str(schema.get("type") or "any value") if isinstance(schema, dict) else "any value"
-
-
-def _text_of(schema: Schema) -> str | None:
-    text = schema.get("description")
-    return text if isinstance(text, str) else None
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
-
-
-# --- Gemini's Schema object ---
-
-
-def _schema_object(schema: Schema) -> Schema:
-    """Write a schema in the members of Gemini's Schema object."""
-    result: Schema = {}
-    value: Any
-    for keyword, name in _SCHEMA_OBJECT.items():
-        if keyword not in schema:
-            continue
-        value = schema[keyword]
-        match keyword:
-            case "properties":
-                value = {member: _schema_object(part) for member, part in value.items()}
-            case "items":
-                value = _schema_object(value)
-            case "anyOf":
-                choices = [each for each in value if each.get("type") != "null"]
-                if len(choices) < len(value):
-                    result["nullable"] = True
-                value = [_schema_object(each) for each in choices]
-        result[name] = value
-    written = result.get("any_of")
-    if isinstance(written, list) and len(written) < 2:
-        del result["any_of"]
-        result = {**(written[0] if written else {}), **result}
-    kind = schema.get("type")
-    if kind == "null":
-        return {"type": "STRING", "nullable": True, "description": "null"}
-    if isinstance(kind, str):
-        result["type"] = kind.upper()
-    elif "type" not in result and "any_of" not in result:
-        # There is no schema for any value.
-        result["any_of"] = [{"type": "STRING"}, {"type": "NUMBER"}, {"type": "BOOLEAN"}]
-    if "any_of" in result and "description" in result:
-        first, *rest = result["any_of"]
-        result["any_of"] = [{"description": result.pop("description"), **first}, *rest]
-    if result.get("properties") == {}:
-        del result["properties"]
-    return result
-
-
-# --- Strict mode ---
-
-
-def make_strict(schema: Schema, *, is_nullable: bool) -> Schema:
-    """Write a converted schema for strict mode; raise `NotStrict` with the reason where that cannot be done.
-
-    With `is_nullable` every member is required, and null stands for one that is left out.
-    """
-    strict = _Strict(schema, is_nullable)
-    written: Schema = strict.write(schema, "", 1)
-    strict.check_limits()
-    in_order: Schema = sort_keys(written)
-    return in_order
-
-
-# Rules that strict modes do not take, and that a description can say as well.
-_SAID_IN_STRICT: Final = (
-    "default", "minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "examples",
-    "contentEncoding", "contentMediaType", "deprecated",
-)  # fmt: skip
-# Further ones of Anthropic's.
-_SAID_TO_ANTHROPIC: Final = (
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "pattern",
-)  # fmt: skip
-_NOT_STRICT: Final = (
-    "oneOf", "allOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "dependentRequired",
-    "dependencies", "propertyNames", "prefixItems", "contains", "unevaluatedProperties", "unevaluatedItems",
-    "$dynamicRef", "additionalItems",
-)  # fmt: skip
-
-
-class _Strict:
-    def __init__(self, root: Schema, is_nullable: bool) -> None:
-        self._root = root
-        self._is_nullable = is_nullable
-        self._properties = 0
-        self._values = 0
-        self._characters = 0
-        self._depth = 0
-
-    def check_limits(self) -> None:
-        limits = STRICT_LIMITS
-        for what, found, most in (
-            ("levels", self._depth, limits.depth),
-            ("properties", self._properties, limits.properties),
-            ("choices", self._values, limits.enum_values),
-            ("characters of names and choices", self._characters, limits.name_characters),
-        ):
-            if found > most:
-                raise NotStrict(f"it has {found:,} {what}, and strict mode takes {most:,}")
-
-    def write(self, schema: Json, path: str, depth: int) -> Json:
-        where = path or "the arguments"
-        if not isinstance(schema, dict):
-            raise NotStrict(f"{where} may be any value")
-        if depth > MAX_DEPTH:
-            raise NotStrict("it is too deep")
-        for keyword in _NOT_STRICT:
-            if keyword in schema:
-                raise NotStrict(f"{where} uses {keyword}")
-        if isinstance(reference := schema.get("$ref"), str):
-            if not reference.startswith("#") or at_reference(self._root, reference) is None:
-                raise NotStrict(f"{where} refers to {reference[:100]}")
-            if not self._is_nullable and self._leads_back(reference, frozenset()):
-                raise NotStrict(f"{where} refers to itself")
-            return {"$ref": reference}
-        if not path and "anyOf" in schema:
-            raise NotStrict("its top is a choice")
-        if not schema.keys() & {"type", "anyOf", "enum", "const"}:
-            raise NotStrict(f"{where} may be any value")
-        kinds = schema.get("type")
-        is_object = kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
-        self._depth = max(self._depth, depth if is_object or kinds == "array" else 0)
-        result: Schema = {}
-        notes: list[str] = []
-        for keyword, value in schema.items():
-            match keyword:
-                case "properties" | "required" | "additionalProperties":
-                    pass
-                case "$defs" | "definitions":
-                    result[keyword] = {
-                        name: self.write(part, f"{keyword} {name}", depth) for name, part in value.items()
-                    }
-                    self._characters += sum(map(len, value))
-                case "items":
-                    result[keyword] = self.write(value, f"{path}/items", depth + 1)
-                case "anyOf":
-                    result[keyword] = [self.write(choice, path or "/", depth) for choice in value]
-                case "enum":
-                    self._values += len(value)
-                    self._characters += sum(len(each) for each in value if isinstance(each, str))
-                    result[keyword] = value
-                case "format" if value not in STRING_FORMATS:
-                    notes.append(f"format {value}")
-                case _ if keyword in _SAID_IN_STRICT or (not self._is_nullable and keyword in _SAID_TO_ANTHROPIC):
-                    notes.append(_say(keyword, value))
-                case _:
-                    result[keyword] = value
-        if is_object:
-            self._write_object(schema, result, path, depth)
-        if kinds == "array" and "items" not in result:
-            raise NotStrict(f"{where} has items of any kind")
-        if notes:
-            result["description"] = add_notes(_text_of(result), notes)
-        return result
-
-    def _leads_back(self, reference: str, above: frozenset[str]) -> bool:
-        if reference in above:
-            return True
-        return any(
-            self._leads_back(each, above | {reference})
-            for each in _references(at_reference(self._root, reference), 0)
-            if each.startswith("#")
-        )
-
-    def _write_object(self, schema: Schema, result: Schema, path: str, depth: int) -> None:
-        properties = schema.get("properties")
-        more = schema.get("additionalProperties")
-        where = path or "the arguments"
-        if isinstance(more, dict):
-            raise NotStrict(f"{where} has members of any name")
-        if (more is True or (more is None and path)) and not properties:
-            raise NotStrict(f"{where} is an object of any members")
-        required = required_names(schema)
-        members: Schema = {}
-        for name, member in (properties or {}).items():
-            self._properties += 1
-            self._characters += len(name)
-            written = self.write(member, f"{path}/{_escape(name)}", depth + 1)
-            is_optional = name not in required and self._is_nullable
-            members[name] = self._or_null(member, written) if is_optional else written
-        result["properties"] = members
-        result["additionalProperties"] = False
-        result["required"] = list(members) if self._is_nullable else required
-        if not result["required"]:
-            del result["required"]
-        if self._is_nullable:
-            result["required"] = list(members)
-
-    def _or_null(self, member: Json, written: Schema) -> Schema:
-        if takes_null(member, self._root):
-            return written
-        around: Schema = {key: written[key] for key in ("title", "description") if key in written}
-        rest = {key: value for key, value in written.items() if key not in around}
-        kinds = rest.get("type")
-        if isinstance(rest.get("anyOf"), list):
-            return {**around, **rest, "anyOf": [*rest["anyOf"], NULL]}
-        if isinstance(rest.get("enum"), list):
-            rest["enum"] = [*rest["enum"], None]
-        if "const" in rest:
-            rest["enum"] = [rest.pop("const"), None]
-        if isinstance(kinds, str) and kinds not in ("object", "array"):
-            return {**around, **rest, "type": [kinds, "null"]}
-        if isinstance(kinds, list):
-            return {**around, **rest, "type": [*kinds, "null"]}
-        if "enum" in rest:
-            return {**around, **rest}
-        return {**around, "anyOf": [rest, NULL]}
-
-
-def _references(schema: Json, depth: int) -> Iterable[str]:
-    """Yield the references anywhere in a schema."""
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _references(part, depth + 1)
-    elif isinstance(schema, dict):
-        if isinstance(reference := schema.get("$ref"), str):
-            yield reference
-        for part in schema.values():
-            yield from _references(part, depth + 1)
-
-
-# --- Arguments on their way back ---
-
-
-def restore_arguments(arguments: Json, schema: Schema, rules: SchemaRules, *, renamed: bool, is_strict: bool) -> Json:
-    """Return the arguments that a model wrote for a converted schema, as the tool takes them."""
-    if renamed and rules.properties is not None:
-        arguments = _restore_names(arguments, [schema], schema, rules.properties, 0)
-    restored: Json = without_needless_nulls(arguments, schema) if is_strict else arguments
-    return restored
-
-
-def _restore_names(value: Json, candidates: list[Json], root: Schema, rule: NameRule, depth: int) -> Json:
-    if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
-        return value
-    found = _all_parts(candidates, root)
-    if isinstance(value, list):
-        items = [part for each in found for part in listed(each, ("prefixItems", "items"))]
-        items += [each["items"] for each in found if isinstance(each.get("items"), dict)]
-        return [_restore_names(item, items, root, rule, depth + 1) for item in value]
-    originals: dict[str, str] = {}
-    members: dict[str, list[Json]] = {}
-    for each in found:
-        properties = dict(mapped(each, ("properties",)))
-        for name, legal in legal_names(properties, rule).items():
-            originals.setdefault(legal, name)
-            members.setdefault(name, []).append(properties[name])
-    rest = [each["additionalProperties"] for each in found if isinstance(each.get("additionalProperties"), dict)]
-    restored: dict[str, Json] = {}
-    for key, member in dict[str, Json](value).items():
-        original = originals.get(key, key)
-        restored[original] = _restore_names(member, members.get(original, rest), root, rule, depth + 1)
-    return restored
-
-
-def _all_parts(candidates: list[Json], root: Schema) -> list[Schema]:
-    """Return the subschemas that may judge a value, references followed."""
-    found: dict[int, Schema] = {}
-    waiting = list(candidates)
-    while waiting and len(found) < 1_000:
-        schema = waiting.pop(0)
-        if not isinstance(schema, dict) or id(schema) in found:
-            continue
-        found[id(schema)] = schema
-        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            waiting.append(at_reference(root, reference))
-        waiting += listed(schema, _TOP_CHOICES)
-    return list(found.values())

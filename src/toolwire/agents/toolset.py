@@ -50,6 +50,7 @@ from toolwire.content import ToolResult
 from toolwire.loops import plain_callback
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InvalidResponse
+from toolwire.protocol.steps import TooManySteps
 from toolwire.redaction import Redaction
 from toolwire.schemas.wording import nearest
 from toolwire.search import ToolHit
@@ -398,7 +399,12 @@ class Toolset:
             problem = call.problem
             if call.arguments is not None:
                 converted = self._catalogue.convert(entry, target)
-                arguments, problem = self._check(entry, converted.restore_arguments(call.arguments))
+                try:
+                    arguments = converted.restore_arguments(call.arguments)
+                except TooManySteps:
+                    problem = "the arguments are too large or too deeply nested"
+                else:
+                    arguments, problem = self._check(entry, arguments)
             if problem:
                 usage.errors += 1
                 return error_parts(self._say_problem(entry, problem, target))

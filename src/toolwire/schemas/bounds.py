@@ -10,14 +10,22 @@ from typing import Final
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.schemas.patterns import MAX_PATTERNS, repetitions, share
-from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_pointer, direct, listed, mapped
+from toolwire.schemas.walking import (
+    MAX_CHAIN,
+    MAX_DEPTH,
+    SAME_VALUE_LIST,
+    Json,
+    Schema,
+    at_pointer,
+    direct,
+    listed,
+    mapped,
+)
 from toolwire.schemas.wording import show
 
 # 2026-07-28 server/tools (JSON Schema usage): bound depth, subschema count and validation time.
 MAX_SUBSCHEMAS: Final = 5_000
 MAX_BYTES: Final = 1 << 20
-# How many subschemas in a row may hand the same value on: the engine follows them on its stack.
-MAX_CHAIN: Final = 200
 # Every reference is joined with the `$id` around it, and a `$dynamicRef` leads to every anchor of its name.
 MAX_ID: Final = 2_048
 MAX_LINKS: Final = 4 * MAX_SUBSCHEMAS

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.walking import (
+    MAX_CHAIN,
     MAX_DEPTH,
-    SAME_VALUE_LIST,
     Json,
     Schema,
+    alternatives,
     at_reference,
-    listed,
     parts_in,
     with_subschemas,
 )
@@ -23,23 +23,42 @@ _MAX_STEPS: Final = 200_000
 _MAX_PARTS: Final = 100_000
 
 
-def takes_null(schema: Json, root: Schema, above: frozenset[int] = frozenset()) -> bool:
-    """Tell whether null fits a schema, as far as its type says; in doubt it does."""
+def takes_null(schema: Json, root: Schema, steps: Steps | None = None) -> bool:
+    """Tell whether null fits a schema, as far as its type says; in doubt it does.
+
+    Raise `TooManySteps` when that takes more steps than these. Without `steps`, it is in doubt then.
+    """
+    if steps is not None:
+        return _takes_null(schema, root, steps, frozenset())
+    try:
+        return _takes_null(schema, root, Steps(_MAX_STEPS), frozenset())
+    except TooManySteps:
+        return True
+
+
+def _takes_null(schema: Json, root: Schema, steps: Steps, above: frozenset[int]) -> bool:
+    # The engine refuses a longer chain, and copying it costs as much as it is long.
+    steps.spend(1 + (len(above) >> 4))
+    if len(above) > MAX_CHAIN:
+        return True
     if not isinstance(schema, dict):
         return schema is not False
     if id(schema) in above:
         return False  # A choice that leads back to itself adds nothing.
     above |= {id(schema)}
     if isinstance(reference := schema.get("$ref"), str):
-        return not reference.startswith("#") or takes_null(at_reference(root, reference), root, above)
+        steps.spend(len(reference) >> 6)
+        return not reference.startswith("#") or _takes_null(at_reference(root, reference), root, steps, above)
     if "const" in schema:
         return schema["const"] is None
     if isinstance(values := schema.get("enum"), list):
+        steps.spend(len(values) >> 4)
         return None in values
     for keyword in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(keyword), list):
-            return any(takes_null(choice, root, above) for choice in choices)
-    if isinstance(parts := schema.get("allOf"), list) and not all(takes_null(each, root, above) for each in parts):
+            return any(_takes_null(choice, root, steps, above) for choice in choices)
+    parts = schema.get("allOf")
+    if isinstance(parts, list) and not all(_takes_null(each, root, steps, above) for each in parts):
         return False
     kinds = schema.get("type")
     return kinds is None or "null" in ([kinds] if isinstance(kinds, str) else kinds)
@@ -106,7 +125,7 @@ class _LeftOut:
         key = tuple(map(id, candidates))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _alternatives(candidates, self._root)
+            found = self._known[key] = alternatives(candidates, self._root, self._steps)
         self._steps.spend(1 + len(value) * (1 + len(found)))
         # Most parts of a large value hold no other part: they are passed over without a call.
         changes: dict[Any, Json] = {}
@@ -122,7 +141,7 @@ class _LeftOut:
         needless: set[str] = set()
         for name, member in value.items():
             if member is None:
-                if _may_be_left_out(name, found, self._root):
+                if _may_be_left_out(name, found, self._root, self._steps):
                     needless.add(name)
             elif isinstance(member, (dict, list)):
                 other = self.of(member, _of_member(found, name), depth + 1)
@@ -133,10 +152,10 @@ class _LeftOut:
         return {name: changes.get(name, member) for name, member in value.items() if name not in needless}
 
 
-def _may_be_left_out(name: str, alternatives: list[Schema], root: Schema) -> bool:
+def _may_be_left_out(name: str, alternatives: list[Schema], root: Schema, steps: Steps) -> bool:
     described = [each for each in alternatives if name in _members(each)]
     return bool(described) and not any(
-        name in each.get("required", ()) or takes_null(_members(each)[name], root) for each in described
+        name in each.get("required", ()) or takes_null(_members(each)[name], root, steps) for each in described
     )
 
 
@@ -161,18 +180,3 @@ def _of_item(alternatives: list[Schema], index: int) -> list[Json]:
 def _length_of_first(schema: Schema) -> int:
     first = schema.get("prefixItems")
     return len(first) if isinstance(first, (list, tuple)) else 0
-
-
-def _alternatives(candidates: list[Json], root: Schema) -> list[Schema]:
-    """Find the subschemas that may judge a value, each once, references followed."""
-    found: dict[int, Schema] = {}
-    waiting = list(candidates)
-    while waiting:
-        schema = waiting.pop()
-        if not isinstance(schema, dict) or id(schema) in found:
-            continue
-        found[id(schema)] = schema
-        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            waiting.append(at_reference(root, reference))
-        waiting += listed(schema, SAME_VALUE_LIST)
-    return list(found.values())

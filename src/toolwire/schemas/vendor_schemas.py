@@ -131,7 +131,7 @@ def write_items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -
         result["items"] = below(rest) if isinstance(rest, dict) else dict(NULL if rest is False else {})
         return []
     all_of_them = [*places, below(rest)] if isinstance(rest, dict) and rest else places
-    different = [place for index, place in enumerate(all_of_them) if place not in all_of_them[:index]]
+    different = _each_once(all_of_them)
     result["items"] = different[0] if len(different) == 1 else {"anyOf": _flat(different)}
     return [] if len(different) == 1 else ["in this order: " + ", ".join(_brief(place) for place in places)]
 
@@ -203,8 +203,16 @@ def _flat(choices: list[Schema]) -> list[Schema]:
     flat: list[Schema] = []
     for choice in choices:
         inner = choice.get("anyOf") if isinstance(choice, dict) and set(choice) == {"anyOf"} else None
-        flat += [each for each in (inner if isinstance(inner, list) else [choice]) if each not in flat]
-    return flat
+        flat += inner if isinstance(inner, list) else [choice]
+    return _each_once(flat)
+
+
+def _each_once(parts: list[Schema]) -> list[Schema]:
+    """Leave out parts that say what one before them says. As JSON, thousands are compared quickly."""
+    found: dict[bytes, Schema] = {}
+    for part in parts:
+        found.setdefault(msgspec.json.encode(part, enc_hook=repr, order="sorted"), part)
+    return list(found.values())
 
 
 _KINDS: Final[dict[str, tuple[type, ...]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from toolwire.protocol.steps import Steps
 from toolwire.util import json_pointer
 
 Json = Any
@@ -13,6 +14,8 @@ Path = tuple[str | int, ...]
 
 # 2026-07-28 server/tools (JSON Schema usage): how many levels a schema may have.
 MAX_DEPTH: Final = 64
+# How many subschemas in a row may hand the same value on: the engine follows them on its stack.
+MAX_CHAIN: Final = 200
 
 # Keywords with a list of subschemas that judge the same value.
 SAME_VALUE_LIST: Final = ("allOf", "anyOf", "oneOf")
@@ -95,6 +98,22 @@ def at_reference(root: Json, reference: str) -> Json | None:
     from urllib.parse import unquote
 
     return at_pointer(root, unquote(reference[1:]))
+
+
+def alternatives(candidates: Iterable[Json], root: Json, steps: Steps) -> list[Schema]:
+    """Find the subschemas that may judge a value, each once and in order, references followed."""
+    found: dict[int, Schema] = {}
+    waiting = list(candidates)
+    for schema in waiting:  # It grows on the way.
+        steps.spend()
+        if not isinstance(schema, dict) or id(schema) in found:
+            continue
+        found[id(schema)] = schema
+        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
+            steps.spend(len(reference) >> 6)
+            waiting.append(at_reference(root, reference))
+        waiting += listed(schema, SAME_VALUE_LIST)
+    return list(found.values())
 
 
 def required_names(schema: Schema) -> list[str]:
