@@ -135,9 +135,15 @@ AGENTS = (
     ),
     Peer("pydantic-ai", ("pydantic-ai-slim[mcp]==2.66.0", "fastmcp-slim==4.1.8", "mcp==2.3.0"), "2026-07-28"),
 )
+# Frameworks for agents, for our adapters, and what Toolwire needs. Newer releases of LangChain cannot be installed yet.
+TOOLWIRE_NEEDS = ("msgspec==0.22.0", "jsonschema-rs==0.60.3")
+ADAPTED = (
+    Peer("adapted-pydantic-ai", ("pydantic-ai-slim==2.68.0", *TOOLWIRE_NEEDS), ""),
+    Peer("adapted-langchain", ("langchain==1.4.7", "langchain-core==1.7.2", "langgraph==1.2.22", *TOOLWIRE_NEEDS), ""),
+)
 # A client of HTTP that is not about MCP, for our own HTTP/1.1.
 AIOHTTP = Peer("aiohttp-3.14.5", ("aiohttp==3.14.5",), "")
-BY_NAME = {peer.name: peer for peer in (*PEERS, *FASTMCP, VENDORS, *AGENTS, AIOHTTP)}
+BY_NAME = {peer.name: peer for peer in (*PEERS, *FASTMCP, VENDORS, *AGENTS, *ADAPTED, AIOHTTP)}
 
 
 def node_folder() -> Path:

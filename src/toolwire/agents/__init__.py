@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from toolwire.agents.catalogue import Entry as Entry
     from toolwire.agents.conversion import Loss as Loss
+    from toolwire.agents.frameworks.langchain import LangChainTools as LangChainTools
+    from toolwire.agents.frameworks.pydantic_ai import pydantic_ai_toolset as pydantic_ai_toolset
     from toolwire.agents.hosted_servers import hosted as hosted
     from toolwire.agents.records import CallOutcome as CallOutcome
     from toolwire.agents.records import Run as Run
@@ -20,12 +22,14 @@ _HOMES: Final = {
     "BlockingToolset": "toolwire.agents.toolset",
     "CallOutcome": "toolwire.agents.records",
     "Entry": "toolwire.agents.catalogue",
+    "LangChainTools": "toolwire.agents.frameworks.langchain",
     "Loss": "toolwire.agents.conversion",
     "Run": "toolwire.agents.records",
     "ToolHit": "toolwire.search",
     "Toolset": "toolwire.agents.toolset",
     "Usage": "toolwire.agents.records",
     "hosted": "toolwire.agents.hosted_servers",
+    "pydantic_ai_toolset": "toolwire.agents.frameworks.pydantic_ai",
 }
 
 __all__ = sorted(_HOMES)

@@ -276,6 +276,7 @@ class Source:
             self._follower.cancel()
             await asyncio.wait({self._follower})
         if self._is_owned:
+            self.is_listed, self._is_stale = False, True  # A toolset that is opened again lists anew.
             await self.client.close()
         if self._safety is not None:
             await self._safety.close()

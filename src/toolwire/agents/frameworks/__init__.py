@@ -1,0 +1,1 @@
+"""Adapters that give the tools of a toolset to agent frameworks."""
