@@ -13,10 +13,11 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
 from toolwire.protocol.methods import Method
-from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.peer import Peer
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel
 from toolwire.wire.outlet import Outlet

@@ -20,8 +20,8 @@ from toolwire.client.target import Target
 from toolwire.client.targets import ChannelTarget
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 
 

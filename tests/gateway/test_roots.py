@@ -16,8 +16,8 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import ServerTarget
 from toolwire.gateway import Gateway
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ProtocolError, TransportError
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.session import Session
 

@@ -10,11 +10,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Send
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.methods import Method
-from toolwire.protocol.peer import Answer, Event, Peer, Send
+from toolwire.protocol.peer import Answer, Event, Peer
 from toolwire.protocol.revisions import MODERN
 
 SERVER_CAPABILITIES: dict[str, Any] = {

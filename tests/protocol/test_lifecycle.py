@@ -12,12 +12,13 @@ from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer, Pair, initialize, meta, modern, opened
 
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.jsonrpc import Request, decode, encode_request
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle, Unanswerable, decode_params
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.methods import Method, methods
-from toolwire.protocol.peer import Answer, Notice
+from toolwire.protocol.peer import Answer
 from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS
 
 NOT_INITIALIZED = (

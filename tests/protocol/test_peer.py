@@ -14,9 +14,10 @@ from msgspec import UNSET
 from tests.cases import cases
 from tests.protocol.pair import CLIENT_CAPABILITIES, Pair, meta, modern, opened
 
+from toolwire.protocol.classifier import Cancel, Garbage, Notice, Send
 from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.peer import Answer, Cancel, Garbage, Notice, Send
+from toolwire.protocol.peer import Answer
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
 
 UNBATCHED = tuple(revision for revision in REVISIONS if revision != "2025-03-26")

@@ -12,8 +12,9 @@ from tests.patience import patience
 from tests.protocol.pair import Offer, modern
 
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
-from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.peer import Peer
 from toolwire.wire.channel import Channel, MemoryChannel, memory_pair
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session

@@ -13,10 +13,10 @@ from tests.protocol.pair import initialize
 from tests.wire.served_session import Script, polled_pair, progress, serving, turns
 
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.framing import Oversized
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.peer import Notice
 from toolwire.wire import session as session_module
 from toolwire.wire.channel import MemoryChannel, memory_pair
 from toolwire.wire.outlet import Outlet

@@ -21,6 +21,7 @@ from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, UPDATED
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     URL_ELICITATION_REQUIRED,
@@ -38,7 +39,6 @@ from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.lifecycle.negotiation import Agreement, negotiate
 from toolwire.protocol.methods import METHODS, Method, methods
 from toolwire.protocol.open_codec import with_unknown
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.rounds import check_kind, retry_params
 from toolwire.protocol.shaping import shape

@@ -20,9 +20,9 @@ from toolwire.client.connection import ClientConnection, Decode, OnProgress
 from toolwire.client.errors import Denied, Rejected
 from toolwire.client.requests import encode_arguments
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.methods import methods
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.wire.deadlines import CallClock
 

@@ -26,6 +26,7 @@ from toolwire.client.target import Target
 from toolwire.http.client.session import HttpSession
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -39,7 +40,6 @@ from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.negotiation import Agreement
 from toolwire.protocol.methods import Method, is_unknown_method
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Sender
 from toolwire.wire.outlet import Outlet

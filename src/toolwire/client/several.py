@@ -28,12 +28,13 @@ from toolwire.client.target import START_SECONDS, Link, Target
 from toolwire.client.targets import InProcessServer
 from toolwire.lazy_parts import load_part
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.client import ClientLifecycle
 from toolwire.protocol.open_codec import replace_members
-from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.peer import Peer
 from toolwire.protocol.rounds import result_kind, retry_params
 from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.deadlines import CallClock

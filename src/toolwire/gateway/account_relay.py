@@ -12,8 +12,8 @@ from toolwire.client.relay import RelayConnection
 from toolwire.gateway.held_calls import TakeUp
 from toolwire.gateway.relaying import Relay
 from toolwire.gateway.sent_request import Sent
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ToolwireError
-from toolwire.protocol.peer import Notice
 from toolwire.server.call import Call
 from toolwire.server.replay_state import principal_key
 

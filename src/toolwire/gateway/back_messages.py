@@ -17,6 +17,7 @@ from toolwire.gateway.sent_request import Sent, level_of, of_all_connections
 from toolwire.gateway.uris import UriNames
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import QUESTIONS, Need, find_missing, refuse_question, wants_context
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -32,7 +33,6 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.lifecycle.terms import decode_params
 from toolwire.protocol.methods import is_unknown_method
 from toolwire.protocol.open_codec import replace_members, with_unknown
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.rounds import Kind, Round
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call

@@ -14,11 +14,11 @@ from toolwire.client.relay import RelayConnection
 from toolwire.gateway.back_messages import Undeclared, check_question
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import refuse_question
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.jsonrpc import RequestId, encode_request
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.open_codec import replace_members, with_unknown
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.rounds import Keys, checked_answer, digest
 from toolwire.protocol.shaping import shape

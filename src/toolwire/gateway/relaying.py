@@ -73,6 +73,7 @@ from toolwire.http.legacy.session_calls import SessionConnection
 from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import QUESTIONS
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -93,7 +94,6 @@ from toolwire.protocol.errors import (
     UrlRequired,
     find_data_member,
 )
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.protocol.rounds import invalid_state, read_round, request_digest
 from toolwire.protocol.sealing import BadSeal

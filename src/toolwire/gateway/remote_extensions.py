@@ -21,8 +21,8 @@ from toolwire.gateway.sent_request import sent_with
 from toolwire.gateway.upstream_log import Quoted
 from toolwire.protocol import types as t
 from toolwire.protocol.apps import UI_EXTENSION
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError, ServerError, ToolwireError
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS
 from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog

@@ -27,9 +27,9 @@ from toolwire.client.relay import Resumption
 from toolwire.gateway.held_call import HeldCall, Listener, OpenQuestion, Outcome
 from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError
 from toolwire.protocol.methods import methods
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.server.limits import Limits
 from toolwire.stores import MemoryKV, StoreFailed, Stores

@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice, extension_notice
 from toolwire.protocol.errors import (
     BAD_JSON,
     HEADER_MISMATCH,
@@ -40,7 +41,6 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
-from toolwire.protocol.peer import Notice, extension_notice
 from toolwire.protocol.revisions import LEGACY, MODERN
 from toolwire.protocol.surrogates import refuse_surrogate
 

@@ -6,22 +6,22 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.protocol import types as t
-from toolwire.protocol.errors import (
-    INVALID_REQUEST,
-    InvalidResponse,
-    ProtocolError,
-    ToolwireError,
-    counted,
-    judge_outcome,
+from toolwire.protocol.classifier import (
+    Cancel,
+    Garbage,
+    Notice,
+    Send,
+    classify_message,
+    classify_request,
+    open_batch,
 )
+from toolwire.protocol.errors import INVALID_REQUEST, InvalidResponse, ProtocolError, ToolwireError, judge_outcome
 from toolwire.protocol.jsonrpc import (
     EXPECT_REQUESTS,
     EXPECT_RESPONSES,
@@ -30,10 +30,8 @@ from toolwire.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
-    Notification,
     PlainRequest,
     PlainResponse,
-    Request,
     RequestId,
     Response,
     decode,
@@ -44,51 +42,10 @@ from toolwire.protocol.jsonrpc import (
     encode_request,
     encode_response,
 )
-from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, Unanswerable
-from toolwire.protocol.methods import Method
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 
 if TYPE_CHECKING:
     from toolwire.protocol.lifecycle.client import ClientLifecycle
-
-
-class Send(Struct):
-    """Bytes that are owed to the other side at once."""
-
-    data: bytes
-
-
-class Cancel(Struct):
-    """The other side no longer wants an answer to its request."""
-
-    id: RequestId
-    reason: str | None = None
-
-
-class Notice(Struct):
-    """A notification with its typed params."""
-
-    method: str
-    row: Method
-    params: Any
-    raw: Raw | msgspec.UnsetType
-    about: RequestId | None = None
-    """The request of ours in whose answer stream it came; None where the transport has one stream for all."""
-    capabilities: Mapping[str, Any] | None = None
-    """What a client declared when it connected."""
-
-    @property
-    def declared(self) -> Mapping[str, Any]:
-        """The capabilities of the client that sent it: those in `_meta`, or of its connection."""
-        own = t.request_meta(self.raw).get(t.CLIENT_CAPABILITIES_KEY) if self.raw is not UNSET else None
-        return own if isinstance(own, dict) else self.capabilities or {}
-
-
-def extension_notice(notification: Notification, lifecycle: ServerLifecycle) -> Notice | None:
-    """The notification, if it is one of an extension that the server acts on."""
-    known = lifecycle.extension_notice(notification.method, notification.params)
-    if known is None:
-        return None
-    return Notice(notification.method, *known, notification.params, None, lifecycle.capabilities)
 
 
 class Answer(Struct, gc=False):
@@ -99,30 +56,7 @@ class Answer(Struct, gc=False):
     error: ToolwireError | None = None
 
 
-class Garbage(Struct):
-    """Something that is no message and gets no answer; for the log."""
-
-    reason: str
-    data: bytes = b""
-    """What arrived, where the log shows how it begins."""
-
-    def describe(self, hide: Callable[[str], str] = str) -> str:
-        """Return the reason, and the beginning of what arrived, in plain ASCII on one line.
-
-        `hide` masks what the log may not show. It gets more of the text than is shown, so that nothing is cut before.
-        """
-        if not self.data:
-            return hide(self.reason)
-        text = hide(self.data[:_SEARCHED].decode(errors="replace"))
-        return f"{hide(self.reason)}: {text[:_QUOTED]!a}{'…' if len(text) > _QUOTED else ''}"
-
-
 Event: TypeAlias = Incoming | Send | Cancel | Notice | Answer | Garbage
-
-_CANCELLED: Final = "notifications/cancelled"
-# How much of a line that is no message the log shows, and in how much of it secrets are looked for.
-_QUOTED: Final = 100
-_SEARCHED: Final = 8 * 1024
 
 
 class _Group(Struct):
@@ -169,15 +103,21 @@ class Peer:
         """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
         message: Any = decode(data, self._max_depth, self._max_batch, self._expected)
         kind = type(message)
-        if kind is PlainResponse and (about is None or message.id == about):
-            # Nearly everything that a client is sent.
+        if (kind is PlainResponse or kind is Response) and (about is None or message.id == about):
+            # Nearly everything that a client is sent. CAN-3: an answer that nobody waits for any more is dropped.
             waiter = self.outgoing.pop(message.id, None)
             return () if waiter is None else (Answer(waiter, message.result),)
+        if kind is PlainRequest and about is None:
+            # Nearly everything that a server is sent.
+            verdict = classify_request(message, self.lifecycle, self.incoming)
+            if type(verdict) is Incoming:
+                self.incoming.add(verdict.id)
+            return (verdict,)
         if kind is Batch:
             return self._batch(message)
         if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
-        event = _TAKEN[kind](self, message)
+        event = self._judge(message)
         if kind is Malformed and type(event) is Garbage and message.code and not self._serves:
             # Most often a line that a server printed: its author has to know which.
             event.data = data
@@ -204,51 +144,36 @@ class Peer:
             return [] if answer is None else [answer]
         return [Garbage(text)]
 
-    def _request(self, request: Request) -> Event | None:
-        if request.id in self.incoming:
-            # RPC-2: an id differs from every other request that its sender has outstanding.
-            return Send(encode_error(request.id, INVALID_REQUEST, "A request with this id is still in flight"))
-        try:
-            accepted = self.lifecycle.accept(request)
-        except ProtocolError as error:
-            return Send(encode_error(request.id, error.code, error.message, error.data))
-        except Unanswerable:
-            return Garbage(f"the server sent the request {request.method[:200]!r}, which this revision forbids")
-        if type(accepted) is not Incoming:
-            return Send(encode_response(request.id, accepted))
-        self.incoming.add(request.id)
-        return accepted
+    def _judge(self, message: Any) -> Event | None:
+        """Judge one message, and note what it changes."""
+        if type(message) is Malformed and message.code == 0 and message.id in self.outgoing:
+            # ERR-3: nobody sent this as an error.
+            return self._failed(message.id, InvalidResponse(message.message))
+        verdict = classify_message(message, self.lifecycle, self.incoming)
+        kind = type(verdict)
+        if kind is Incoming:
+            self.incoming.add(verdict.id)  # type: ignore[union-attr, arg-type]
+        elif kind is Cancel:
+            return self._cancelled(verdict)  # type: ignore[arg-type]
+        elif isinstance(verdict, Response):
+            return self._answered(verdict.id, verdict.result)
+        elif isinstance(verdict, ErrorResponse):
+            return self._error(verdict)
+        return verdict  # type: ignore[return-value]
 
-    def _notification(self, notification: Notification) -> Event | None:
-        # RPC-3: a notification is never answered, not even with an error.
-        known = self.lifecycle.notice(notification.method, notification.params)
-        if known is None:
-            return None
-        row, params = known
-        if notification.method == _CANCELLED:
-            return self._cancelled(params)
-        notice = Notice(notification.method, row, params, notification.params)
-        if isinstance(self.lifecycle, ServerLifecycle):
-            notice.capabilities = self.lifecycle.capabilities
-        return notice
-
-    def _cancelled(self, params: t.CancelledNotificationParams) -> Event | None:
-        # CAN-2, 1.5.4: unknown, finished or malformed cancellations are passed over in silence.
-        identifier = params.request_id
-        if identifier is UNSET:
-            return None
-        reason = None if params.reason is UNSET else params.reason
-        if identifier in self.incoming:
-            return Cancel(identifier, reason)
-        if not self._serves and identifier in self.outgoing:
+    def _cancelled(self, cancel: Cancel) -> Event | None:
+        # CAN-2, 1.5.4: cancellations of unknown or finished requests are passed over in silence.
+        if cancel.id in self.incoming:
+            return cancel
+        if not self._serves and cancel.id in self.outgoing:
             # 2026-07-28 basic/patterns/cancellation: a server ends a subscription with this notification.
-            return Answer(self.outgoing.pop(identifier), None)
+            return self._answered(cancel.id, None)
         return None
 
-    def _response(self, response: Response) -> Event | None:
+    def _answered(self, identifier: RequestId, result: Raw | None) -> Event | None:
         # CAN-3: an answer that nobody waits for any more is dropped.
-        waiter = self.outgoing.pop(response.id, None)
-        return None if waiter is None else Answer(waiter, response.result)
+        waiter = self.outgoing.pop(identifier, None)
+        return None if waiter is None else Answer(waiter, result)
 
     def _failed(self, identifier: RequestId, error: ToolwireError) -> Event | None:
         waiter = self.outgoing.pop(identifier, None)
@@ -263,29 +188,17 @@ class Peer:
             return self._failed(next(iter(self.outgoing)), error)
         return Garbage(f"the other side reports {error}")
 
-    def _malformed(self, message: Malformed) -> Event | None:
-        if message.id is not None and message.id in self.outgoing and message.code == 0:
-            # ERR-3: nobody sent this as an error.
-            return self._failed(message.id, InvalidResponse(message.message))
-        if message.code == 0 or not self._serves:
-            return Garbage(message.message)
-        return Send(encode_error(message.id, message.code, message.message))
-
     def _batch(self, batch: Batch) -> list[Event]:
-        if not self.lifecycle.batches:
-            # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
-            return self._refuse_batch("This revision has no JSON-RPC batches: send one message at a time")
-        if batch.oversized:
-            return self._refuse_batch(f"A batch has at most {counted(self._max_batch, 'message')}")
-        if not batch.items:
-            return self._refuse_batch("A batch has at least one message")
+        try:
+            items = open_batch(batch, self.lifecycle, self._max_batch)
+        except ProtocolError as error:
+            if not self._serves:
+                return [Garbage(error.message)]
+            return [Send(encode_error(None, error.code, error.message))]
         events: list[Event] = []
         group = _Group(set(), [])
-        for message in batch.items:
-            if type(message) is Request and message.method == "initialize":
-                # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
-                message = Malformed(INVALID_REQUEST, "initialize is not allowed in a batch", message.id)
-            event = _TAKEN[type(message)](self, message)
+        for message in items:
+            event = self._judge(message)
             if type(event) is Incoming:
                 group.waiting.add(event.id)
                 self._groups[event.id] = group
@@ -297,11 +210,6 @@ class Peer:
         if not group.waiting and group.ready:
             events.append(Send(encode_batch(group.ready)))
         return events
-
-    def _refuse_batch(self, message: str) -> list[Event]:
-        if not self._serves:
-            return [Garbage(message)]
-        return [Send(encode_error(None, INVALID_REQUEST, message))]
 
     # --- what leaves ---
 
@@ -353,15 +261,3 @@ class Peer:
     @staticmethod
     def notify(method: str, params: Any = UNSET) -> bytes:
         return encode_notification(method, params)
-
-
-# How each kind of message becomes an event.
-_TAKEN: Final[Mapping[type[Any], Callable[[Peer, Any], Event | None]]] = {
-    PlainRequest: Peer._request,
-    PlainResponse: Peer._response,
-    Request: Peer._request,
-    Response: Peer._response,
-    Notification: Peer._notification,
-    ErrorResponse: Peer._error,
-    Malformed: Peer._malformed,
-}

@@ -16,9 +16,9 @@ from msgspec import UNSET, Raw
 
 from toolwire.loops import plain_callback
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import CARRY_EXTENSIONS, REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.types.capabilities import is_extension_identifier

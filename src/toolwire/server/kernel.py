@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, Change
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import (
     InsufficientScope,
     ProtocolError,
@@ -26,7 +27,6 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.asked_pages import AskedPages

@@ -17,10 +17,11 @@ from weakref import WeakSet
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import SUPPORTED, Declare, Incoming, Offer, ServerLifecycle
 from toolwire.protocol.open_codec import replace_members
-from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.peer import Peer
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.bus_relay import BusRelay
 from toolwire.server.call import Call

@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.loops import task_starter
 from toolwire.protocol import types as t
+from toolwire.protocol.classifier import Cancel, Garbage, Notice, Send
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     OutcomeUnknown,
@@ -31,7 +32,7 @@ from toolwire.protocol.framing import Oversized
 from toolwire.protocol.jsonrpc import RequestId, encode_notification
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.methods import OPTIONAL_NOTIFICATIONS
-from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
+from toolwire.protocol.peer import Answer, Event, Peer
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.channel import Channel, Feed, Sender

@@ -23,11 +23,11 @@ from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToke
 from toolwire.http.responses import json_refusal, respond
 from toolwire.http.unsent_answers import PIECE_BYTES, PacedSend, UnsentAnswers, unread
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.http import accepts
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Stores
 from toolwire.util.out_queue import FULL, OutQueue

@@ -34,6 +34,7 @@ from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.changes import Change, declared_extensions
+from toolwire.protocol.classifier import Notice
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
 from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
 from toolwire.protocol.jsonrpc import (
@@ -51,7 +52,6 @@ from toolwire.protocol.jsonrpc import (
     encode_response,
 )
 from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
-from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores

@@ -11,6 +11,7 @@ from toolwire.http.exchange import ExchangeOutlet
 from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
+from toolwire.protocol.classifier import extension_notice
 from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import VERSION
 from toolwire.protocol.jsonrpc import (
@@ -26,7 +27,6 @@ from toolwire.protocol.jsonrpc import (
     encode_response,
 )
 from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
-from toolwire.protocol.peer import extension_notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.wire.answer import encode_failure, encode_stopped
 from toolwire.wire.session import Handler, notify_without_session
