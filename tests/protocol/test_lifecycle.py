@@ -102,7 +102,8 @@ def test_a_second_initialize_is_refused_and_changes_nothing(revision: str) -> No
     pair = opened(revision)
     other = "2024-11-05" if revision != "2024-11-05" else "2025-11-25"
     error = pair.refused("initialize", initialize(other, capabilities={}))
-    assert (error.code, error.message) == (-32600, "This connection is already initialized")
+    text = "This connection is already initialized: open another one (over HTTP, without Mcp-Session-Id)"
+    assert (error.code, error.message) == (-32600, text)
     assert pair.terms.revision == revision
     assert pair.terms.capabilities == CLIENT_CAPABILITIES
 

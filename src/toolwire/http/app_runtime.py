@@ -147,7 +147,9 @@ class AppRuntime:
         self._lifecycle.era = "modern"
         self._stateless = None
         if self._application.stateless:
-            self._stateless = Stateless(host.offer_alone_to, host.handler, self, host.admit, host.declare_to)
+            self._stateless = Stateless(
+                host.offer_alone_to, host.handler, self, host.admit, host.declare_to, self._exchanges, self.unsent
+            )
 
     # --- starting and stopping ---
 
@@ -564,12 +566,7 @@ class AppRuntime:
             again = partial(self._admit_same, scope, principal)
             await self.sessions.post(settings, again, principal, caller, headers, body, receive, send, extra)
             return
-        self.unsent.check(caller)
-        self._exchanges.take(caller)
-        try:
-            await self._stateless.post(principal, caller, headers, body, receive, send, extra)
-        finally:
-            self._exchanges.give_back(caller)
+        await self._stateless.post(principal, caller, headers, body, receive, send, extra)
 
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):

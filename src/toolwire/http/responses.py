@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from toolwire.http1.asgi_types import HeaderList, SendMessage
 from toolwire.protocol.errors import INVALID_REQUEST
+from toolwire.protocol.http import Rejection
 from toolwire.protocol.jsonrpc import RequestId, encode_error
 
 ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
@@ -54,6 +55,11 @@ def json_refusal(
 ) -> HttpRefusal:
     """Make a refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
     return HttpRefusal(status, encode_error(identifier, code, message), headers)
+
+
+def refuse(rejection: Rejection) -> HttpRefusal:
+    """Make the refusal of a POST that the protocol rejects."""
+    return HttpRefusal(rejection.status, rejection.body)
 
 
 async def respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:

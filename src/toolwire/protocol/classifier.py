@@ -1,4 +1,4 @@
-"""One message: what it is, and whether it is refused, answered at once, passed on or run, over every transport.
+"""What one message is, and whether it is refused or run, over every transport.
 
 A channel judges each of its messages by `classify_message`, on either side. `protocol.http` has `classify` for one POST
 of 2026-07-28, and `classify_legacy` for one POST of an earlier revision, in a session or without one. What is decided
@@ -10,7 +10,7 @@ here depends on the message, the lifecycle and the requests in flight, and on no
 | a request that is refused, or that the protocol answers itself | `Send` |
 | a notification that has an effect | `Notice`, or `Cancel` |
 | a notification without one, known or not | None |
-| an answer | the answer: whoever asked looks for its request |
+| an answer | the answer: the side that asked looks for its request |
 | what cannot be read | `Send`, or `Garbage` where nothing waits for an error |
 """
 
@@ -78,7 +78,7 @@ class Notice(Struct):
 
 
 class Garbage(Struct):
-    """Something that is no message and gets no answer; for the log."""
+    """Input that cannot be read as a message and gets no answer; for the log."""
 
     reason: str
     data: bytes = b""
@@ -95,17 +95,20 @@ class Garbage(Struct):
         return f"{hide(self.reason)}: {text[:_QUOTED]!a}{'…' if len(text) > _QUOTED else ''}"
 
 
-# How much of a line that is no message the log shows, and in how much of it secrets are looked for.
+# How much of an unreadable line the log shows, and in how much of it secrets are searched.
 _QUOTED: Final = 100
 _SEARCHED: Final = 8 * 1024
-_CANCELLED: Final = "notifications/cancelled"
+CANCELLED: Final = "notifications/cancelled"
 
 Lifecycle: TypeAlias = "ServerLifecycle | ClientLifecycle"
 Verdict: TypeAlias = Incoming | Send | Cancel | Notice | Garbage | Response | ErrorResponse | None
 
 
 def classify_message(message: Message, lifecycle: Lifecycle, in_flight: Container[RequestId]) -> Verdict:
-    """Judge one message. `in_flight` has the ids of the requests of its sender that have no answer yet."""
+    """Judge one message.
+
+    `in_flight` has the ids of the requests of its sender that have no answer yet.
+    """
     return _JUDGES[type(message)](message, lifecycle, in_flight)
 
 
@@ -139,7 +142,7 @@ def _judge_notification(
     if known is None:
         return None
     row, params = known
-    if notification.method == _CANCELLED:
+    if notification.method == CANCELLED:
         # CAN-2, 1.5.4: a cancellation that names no request is passed over in silence.
         if params.request_id is UNSET:
             return None
@@ -184,7 +187,7 @@ _JUDGES: Final[Mapping[type[Any], Callable[[Any, Any, Container[RequestId]], Ver
 
 
 def open_batch(batch: Batch, lifecycle: Lifecycle, most: int) -> list[Message]:
-    """Return the messages of a batch. Raise `ProtocolError` for one that is refused as a whole.
+    """Return the messages of a batch; raise `ProtocolError` to refuse it whole.
 
     `most`: how many messages a batch may have.
     """

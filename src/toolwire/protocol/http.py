@@ -1,15 +1,16 @@
-"""The HTTP binding of a modern exchange: which era a POST belongs to, its headers, its status.
+"""One POST: which era it belongs to, what its messages are, and whether they are refused or run.
 
 A request of 2026-07-28 is judged completely before a byte of the answer is sent, because the statuses 400 and 404 can
 only be given then. What the headers repeat is checked against the body, which is what counts (2026-07-28
-basic/transports/streamable-http, standard headers).
+basic/transports/streamable-http, standard headers). `classify` does that. `classify_legacy` judges what a POST of an
+earlier revision holds, in a session or without one. Both judge a message as every transport does: see `classifier`.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -18,7 +19,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.lazy_patterns import lazy_pattern
 from toolwire.protocol import types as t
-from toolwire.protocol.classifier import Notice, extension_notice
+from toolwire.protocol.classifier import (
+    CANCELLED,
+    Cancel,
+    Garbage,
+    Notice,
+    Send,
+    classify_message,
+    extension_notice,
+    open_batch,
+)
 from toolwire.protocol.errors import (
     BAD_JSON,
     HEADER_MISMATCH,
@@ -31,13 +41,20 @@ from toolwire.protocol.errors import (
     ProtocolError,
 )
 from toolwire.protocol.jsonrpc import (
+    EXPECT_REQUESTS,
+    MAX_BATCH,
     MAX_DEPTH,
     Batch,
+    ErrorResponse,
     Malformed,
+    Message,
     Notification,
+    PlainRequest,
     Request,
     RequestId,
+    Response,
     decode,
+    encode_batch,
     encode_error,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
@@ -177,12 +194,12 @@ def classify(
     max_depth: int = MAX_DEPTH,
 ) -> Verdict:
     """Judge one modern POST. `lifecycle` is a server's, already on the modern side."""
-    message = decode(body, max_depth=max_depth)
+    message = decode(body, max_depth, MAX_BATCH, EXPECT_REQUESTS)
     kind = type(message)
     if kind is Notification:
         # 2026-07-28 transports: a cancellation is a closed stream, so only extensions have notifications to act on.
         return Acknowledged(extension_notice(message, lifecycle))  # type: ignore[arg-type]
-    if kind is not Request:
+    if kind is not PlainRequest and kind is not Request:
         return _not_a_request(message)
     request: Request = message  # type: ignore[assignment]
     try:
@@ -223,11 +240,15 @@ def _is_repeated(header: str | None, value: Any) -> bool:
 
 def _not_a_request(message: Any) -> Rejection:
     if type(message) is Malformed:
-        code = message.code or INVALID_REQUEST
-        return Rejection(400, encode_error(message.id, code, message.message))
+        return _unreadable(message)
     # RPC-1, RPC-6: neither batches nor responses are posted.
     text = "Send one message a request" if type(message) is Batch else "Only requests and notifications can be posted"
     return Rejection(400, encode_error(None, INVALID_REQUEST, text))
+
+
+def _unreadable(message: Malformed) -> Rejection:
+    # 2025-03-26 basic/transports: also an answer that cannot be accepted is an HTTP error.
+    return Rejection(400, encode_error(message.id, message.code or INVALID_REQUEST, message.message))
 
 
 def rejection(identifier: RequestId | None, error: ProtocolError) -> Rejection:
@@ -245,6 +266,124 @@ def status_of(code: int, *, handled: bool) -> int:
     if not handled and code in (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS):
         return 400
     return 200
+
+
+# --- One legacy POST -------------------------------------------------------------------------------------------------
+
+# 3.4.6.2: the revision of a request that names none and has no session that knows it.
+ASSUMED: Final = "2025-03-26"
+
+
+class Posted(Struct):
+    """What a POST of a legacy revision asks for, message by message."""
+
+    calls: list[Incoming]
+    """The requests that may run."""
+    ready: list[bytes]
+    """The answers that need no call: refusals, and what the protocol answers itself."""
+    events: list[Notice | Cancel | Response | ErrorResponse]
+    """The other messages, in their order."""
+    is_batch: bool = False
+
+    def answer(self) -> bytes:
+        """Return the answer of a POST without calls; empty where nothing in it has an answer."""
+        if not self.ready:
+            return b""
+        # 1.1.1.6: the answer to a batch is an array.
+        return encode_batch(self.ready) if self.is_batch else self.ready[0]
+
+
+def read_legacy(body: bytes, max_depth: int, max_batch: int) -> Message | Batch | Rejection:
+    """Read the body of a POST."""
+    message = decode(body, max_depth, max_batch, EXPECT_REQUESTS)
+    return _unreadable(message) if type(message) is Malformed else message
+
+
+def opens_session(headers: Headers, message: Message | Batch) -> bool:
+    """Return whether a POST begins a session (2025-03-26 basic/transports, session management)."""
+    return isinstance(message, Request) and message.method == "initialize" and SESSION not in headers
+
+
+def has_only_replies(message: Message | Batch) -> bool:
+    """Return whether a POST says something about running requests, by answers and cancellations, and nothing else."""
+    return all(map(_is_reply, message.items)) if type(message) is Batch else _is_reply(message)
+
+
+def _is_reply(message: Any) -> bool:
+    if type(message) is Notification:
+        return bool(message.method == CANCELLED)
+    return isinstance(message, Response | ErrorResponse)
+
+
+def legacy_revision(headers: Headers, identifier: RequestId | None, agreed: str | None = None) -> str | Rejection:
+    """Return the revision of a POST; `agreed` is that of its session."""
+    version = headers.get(VERSION)
+    if version is None:
+        return agreed or ASSUMED
+    version = version.strip(" \t")
+    if version in LEGACY:
+        # 3.4.6.4: a version that is supported but was not negotiated changes nothing, the session keeps its own.
+        return agreed or version
+    # 2025-06-18 basic/transports: 400 for a version that is not supported.
+    text = f"MCP-Protocol-Version {version[:40]!r} is not supported"
+    known = "" if agreed is None else f"; this session has {agreed}"
+    return Rejection(400, encode_error(identifier, INVALID_REQUEST, text + known))
+
+
+def classify_legacy(
+    message: Message | Batch,
+    lifecycle: ServerLifecycle,
+    in_flight: Collection[RequestId] = (),
+    max_batch: int = MAX_BATCH,
+) -> Posted | Rejection:
+    """Judge what one POST of a legacy revision holds. `lifecycle` is a server's, already on that revision.
+
+    `in_flight` has the ids of the requests of its session that have no answer yet.
+    """
+    if type(message) is Batch:
+        return _classify_batch(message, lifecycle, in_flight, max_batch)
+    verdict = classify_message(message, lifecycle, in_flight)  # type: ignore[arg-type]
+    kind = type(verdict)
+    if kind is Incoming:
+        return Posted([verdict], [], [])  # type: ignore[list-item]
+    posted = Posted([], [], [])
+    _add(posted, verdict)
+    return posted
+
+
+def _classify_batch(
+    batch: Batch, lifecycle: ServerLifecycle, in_flight: Collection[RequestId], max_batch: int
+) -> Posted | Rejection:
+    try:
+        items = open_batch(batch, lifecycle, max_batch)
+    except ProtocolError as error:
+        return rejection(None, error)
+    answers = [isinstance(each, Response | ErrorResponse) for each in items]
+    if any(answers) and not all(answers):
+        # 2025-03-26 basic/transports: the body is requests and notifications, or responses; never both.
+        text = "A batch holds requests and notifications, or responses, not both"
+        return Rejection(400, encode_error(None, INVALID_REQUEST, text))
+    posted = Posted([], [], [], is_batch=True)
+    used = set(in_flight)
+    for each in items:
+        verdict = classify_message(each, lifecycle, used)
+        if type(verdict) is Incoming:
+            used.add(verdict.id)
+        _add(posted, verdict)
+    return posted
+
+
+def _add(posted: Posted, verdict: Any) -> None:
+    kind = type(verdict)
+    if kind is Incoming:
+        posted.calls.append(verdict)
+    elif kind is Send:
+        posted.ready.append(verdict.data)
+    elif verdict is not None and kind is not Garbage:
+        posted.events.append(verdict)
+
+
+# --- What headers repeat ---------------------------------------------------------------------------------------------
 
 
 class _AnyVersion(Struct):

@@ -29,30 +29,35 @@ from toolwire.http.legacy.session_records import RENEWAL, BackSession, SessionRe
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import JSON_TYPE, json_refusal, respond
+from toolwire.http.responses import JSON_TYPE, json_refusal, refuse, respond
 from toolwire.http.unsent_answers import PacedSend, UnsentAnswers
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.changes import Change, declared_extensions
-from toolwire.protocol.classifier import Notice
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
-from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
+from toolwire.protocol.classifier import Cancel, Notice, Send, classify_request, refuse_used_id
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, counted
+from toolwire.protocol.http import (
+    SESSION,
+    Rejection,
+    accepts,
+    classify_legacy,
+    has_only_replies,
+    legacy_revision,
+    opens_session,
+    read_legacy,
+)
 from toolwire.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
-    Malformed,
     Message,
-    Notification,
     Request,
     RequestId,
     Response,
     decode,
-    encode_batch,
     encode_error,
     encode_response,
 )
 from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
-from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
 from toolwire.wire.bus_link import BusLink
@@ -241,15 +246,16 @@ class Sessions:
     ) -> None:
         """Serve a request that these settings have let in."""
         limits = settings.limits
-        message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
-        kind = type(message)
-        identifier = message.id if isinstance(message, Request | Malformed) else None
-        if isinstance(message, Malformed):
-            raise json_refusal(400, message.message, identifier, code=message.code or INVALID_REQUEST)
-        if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
-            await self._initialize(principal, caller, headers, message, send, extra)
-            return
-        if all(map(_is_reply, message.items if isinstance(message, Batch) else [message])):
+        message = read_legacy(body, limits.depth, limits.batch)
+        if isinstance(message, Rejection):
+            raise refuse(message)
+        identifier: RequestId | None = None
+        if isinstance(message, Request):
+            if opens_session(headers, message):
+                await self._initialize(principal, caller, headers, message, send, extra)
+                return
+            identifier = message.id
+        elif has_only_replies(message):
             revision = await self._reply(principal, caller, headers, message, len(body))
             await respond(send, 202, b"", (*extra, version_header(revision)))
             return
@@ -261,19 +267,22 @@ class Sessions:
             self._free_slot(token.id)
             raise _no_session(identifier)
         extra = (*extra, version_header(token.revision))
-        if kind is Request or kind is Batch:
+        if identifier is not None or type(message) is Batch:
             _check_accept(headers, identifier)
-        items = self._batch(message, principal, token) if isinstance(message, Batch) else [message]
-        ready: list[bytes] = []
-        calls: list[Incoming] = []
-        for item in items:
-            await self._take(item, principal, token, record, ready, calls)
-        for call in calls:
-            call.headers, call.principal, call.caller = headers, principal, caller
+        lifecycle = self._lifecycle_for(principal, token, record)
+        posted = classify_legacy(message, lifecycle, self.calls.of(token.id), limits.batch)
+        if isinstance(posted, Rejection):
+            raise refuse(posted)
+        for event in posted.events:
+            await self._act_on(event, token)
+        calls = posted.calls
         if calls:
+            for call in calls:
+                call.headers, call.principal, call.caller = headers, principal, caller
             await self._host.admit(calls)
             # No await from here up to their start, or another request could use the same id.
-            calls = self._unused(calls, token, ready)
+            if self.calls.of(token.id):
+                calls = self._unused(calls, token, posted.ready)
         if calls:
             self._check_room(token, calls, identifier)
             self._unsent.check(caller)
@@ -286,7 +295,7 @@ class Sessions:
                 receive,
                 send,
                 extra,
-                ready if isinstance(message, Batch) else None,
+                posted.ready if posted.is_batch else None,
             )
             self.streams.add(stream)
             for call in calls:
@@ -294,72 +303,29 @@ class Sessions:
                 task = self.calls.start(call, stream, token, record, settings, admit_again)
                 task.add_done_callback(lambda _: self._exchanges.give_back(caller))
             await stream.serve()
-        elif ready:
-            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
-            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        elif posted.ready:
+            await respond(send, 200, posted.answer(), (*JSON_TYPE, *extra))
         else:
             await respond(send, 202, b"", extra)
 
-    def _batch(self, batch: Batch, principal: Any, token: SessionToken) -> list[Message]:
-        lifecycle = self._lifecycle(principal, token)
-        if not lifecycle.batches:
-            # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
-            raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
-        if batch.oversized:
-            raise json_refusal(400, f"A batch has at most {counted(self.limits.batch, 'message')}")
-        if not batch.items:
-            raise json_refusal(400, "A batch has at least one message")
-        answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
-        if any(answers) and not all(answers):
-            # 2025-03-26 basic/transports: requests and notifications, or responses; never both.
-            raise json_refusal(400, "A batch holds requests and notifications, or responses, not both")
-        return batch.items
-
-    async def _take(
-        self,
-        item: Message,
-        principal: Any,
-        token: SessionToken,
-        record: SessionRecord,
-        ready: list[bytes],
-        calls: list[Incoming],
-    ) -> None:
-        """Take one message: append its answer to `ready`, or the call that will have one to `calls`."""
-        if isinstance(item, Request):
-            try:
-                accepted = self._accept(item, principal, token, record)
-            except ProtocolError as error:
-                ready.append(encode_error(item.id, error.code, error.message, error.data))
-                return
-            if isinstance(accepted, Incoming):
-                calls.append(accepted)
-            else:
-                ready.append(encode_response(item.id, accepted))
-        elif isinstance(item, Notification):
-            await self._notified(item, principal, token, record)
-        elif isinstance(item, Malformed):
-            if item.code:
-                ready.append(encode_error(item.id, item.code, item.message))
-        else:
-            await self._answered(item, token)
-
-    def _accept(self, request: Request, principal: Any, token: SessionToken, record: SessionRecord) -> Any:
-        if request.method == "initialize":
-            # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
-            raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
-        return self._lifecycle_for(principal, token, record).accept(request)
+    async def _act_on(self, event: Notice | Cancel | Response | ErrorResponse, token: SessionToken) -> None:
+        """Do what a message says that is no request."""
+        if isinstance(event, Notice):
+            notify_without_session(self._host.handler, event)
+            if event.method == "notifications/roots/list_changed":
+                self._host.roots_changed(token.id)
+                # Calls of the session may run in other processes, at servers behind them that serve its roots.
+                await self._host.link.publish("roots", _encode(_RootsChanged(token.id, self.calls.name)))
+        elif not isinstance(event, Cancel):
+            await self._answered(event, token)
+        elif not self.calls.cancel(token.id, event.id):
+            await self._host.link.publish("cancel", _encode(_Cancelled(token.id, event.id)))
 
     def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
-        """Return the calls whose id is free; refuse the others."""
-        used = set(self.calls.of(token.id))
-        unused: list[Incoming] = []
-        for call in calls:
-            if call.id in used:
-                ready.append(encode_error(call.id, INVALID_REQUEST, "A request with this id is still in flight"))
-            else:
-                used.add(call.id)
-                unused.append(call)
-        return unused
+        """Return the calls whose id is still free; refuse the others."""
+        used = self.calls.of(token.id)
+        ready.extend(refuse_used_id(call.id).data for call in calls if call.id in used)
+        return [call for call in calls if call.id not in used]
 
     def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
         if len(self.calls.of(token.id)) + len(calls) > self._application.settings.limits.in_flight:
@@ -376,9 +342,12 @@ class Sessions:
     ) -> None:
         _check_accept(headers, request.id)
         lifecycle = ServerLifecycle(self._host.offer_to(principal), declare=self._host.declare_to(principal))
+        verdict = classify_request(request, lifecycle, ())
+        assert isinstance(verdict, Send)  # The protocol answers this one itself.
+        if lifecycle.revision is None:
+            await respond(send, 200, verdict.data, (*JSON_TYPE, *extra))
+            return
         try:
-            result = lifecycle.accept(request)
-            assert lifecycle.revision is not None
             declared = dict(lifecycle.capabilities)
             bits = to_bits(declared)
             identifier = self._open_for(caller)
@@ -394,9 +363,8 @@ class Sessions:
             error.request_id = request.id
             raise
         except ProtocolError as error:
-            status = 400 if error.code == INVALID_REQUEST else 200
             answer = encode_error(request.id, error.code, error.message, error.data)
-            await respond(send, status, answer, (*JSON_TYPE, *extra))
+            await respond(send, 200, answer, (*JSON_TYPE, *extra))
             return
         except StoreFull:
             raise json_refusal(503, "No more sessions can be opened now", request.id, _RETRY_LATER) from None
@@ -412,7 +380,7 @@ class Sessions:
         )
         session = (b"mcp-session-id", self._tokens.write(token).encode())
         answer_headers = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
-        await respond(send, 200, encode_response(request.id, result), answer_headers)
+        await respond(send, 200, verdict.data, answer_headers)
 
     def _open_for(self, caller: Caller) -> str:
         """Take a slot for a new session; raise `Taken` where its caller, or the process, has too many."""
@@ -511,12 +479,9 @@ class Sessions:
             if token is not None:
                 self._free_slot(token.id)
             raise _no_session(identifier)
-        version = headers.get(VERSION)
-        # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is supported but was not
-        # negotiated changes nothing: the session keeps its own.
-        if version is not None and version.strip(" \t") not in LEGACY:
-            text = f"MCP-Protocol-Version {version[:40]!r} is not supported; this session has {token.revision}"
-            raise json_refusal(400, text.replace(DUPLICATE, ", "), identifier)
+        revision = legacy_revision(headers, identifier, token.revision)
+        if isinstance(revision, Rejection):
+            raise refuse(revision)
         self._renew_slot(token.id)
         return token, record
 
@@ -552,6 +517,7 @@ class Sessions:
         known = record.capabilities
         lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
         lifecycle.client = record.client
+        lifecycle.ready = False  # Any process may be the one that gets `notifications/initialized`.
         return lifecycle
 
     # --- notifications, cancellations and answers ---
@@ -567,46 +533,25 @@ class Sessions:
         token = self._token(principal, headers, None)
         if token is None:
             raise _no_session(None)
-        items = self._batch(message, principal, token) if isinstance(message, Batch) else [message]
-        items = [item for item in items if not self._reply_here(item, principal, token)]
-        if items:
+        posted = classify_legacy(message, self._lifecycle(principal, token), (), self.limits.batch)
+        if isinstance(posted, Rejection):
+            raise refuse(posted)
+        events = [event for event in posted.events if not self._act_here(event, token)]
+        if events:
 
             async def pass_on() -> None:
-                known, record = await self._session(principal, headers, None)
-                for item in items:
-                    await self._take(item, principal, known, record, [], [])
+                await self._session(principal, headers, None)
+                for event in events:
+                    await self._act_on(event, token)
 
             await self._late.deliver(caller, size, pass_on)
         return token.revision
 
-    def _reply_here(self, message: Message, principal: Any, token: SessionToken) -> bool:
-        if isinstance(message, Response | ErrorResponse):
-            return self.calls.answered(token.id, message)
-        assert isinstance(message, Notification)
-        lifecycle = self._lifecycle(principal, token)
-        lifecycle.ready = True
-        known = lifecycle.notice(message.method, message.params)
-        request = UNSET if known is None else known[1].request_id
-        return request is not UNSET and self.calls.cancel(token.id, request)
-
-    async def _notified(
-        self, notification: Notification, principal: Any, token: SessionToken, record: SessionRecord
-    ) -> None:
-        lifecycle = self._lifecycle_for(principal, token, record)
-        lifecycle.ready = notification.method != "notifications/initialized"
-        known = lifecycle.notice(notification.method, notification.params)
-        if known is None:
-            return
-        row, params = known
-        if notification.method != "notifications/cancelled":
-            notice = Notice(notification.method, row, params, notification.params, None, lifecycle.capabilities)
-            notify_without_session(self._host.handler, notice)
-            if notification.method == "notifications/roots/list_changed":
-                self._host.roots_changed(token.id)
-                # Calls of the session may run in other processes, at servers behind them that serve its roots.
-                await self._host.link.publish("roots", _encode(_RootsChanged(token.id, self.calls.name)))
-        elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
-            await self._host.link.publish("cancel", _encode(_Cancelled(token.id, params.request_id)))
+    def _act_here(self, event: Notice | Cancel | Response | ErrorResponse, token: SessionToken) -> bool:
+        """Deliver an answer or a cancellation to a call of this process; return False where none is meant."""
+        if isinstance(event, Cancel):
+            return self.calls.cancel(token.id, event.id)
+        return isinstance(event, Response | ErrorResponse) and self.calls.answered(token.id, event)
 
     async def _answered(self, message: Response | ErrorResponse, token: SessionToken) -> None:
         if self.calls.answered(token.id, message) or not isinstance(message.id, str):
@@ -646,13 +591,6 @@ class Sessions:
         except StoreFull:
             raise ProtocolError(INTERNAL_ERROR, "There is no room to remember this now; try again later") from None
         await self.streams.tell_state(token.id, record)
-
-
-def _is_reply(message: Message) -> bool:
-    """Return whether a message is an answer or a cancellation."""
-    if isinstance(message, Notification):
-        return message.method == "notifications/cancelled"
-    return isinstance(message, Response | ErrorResponse)
 
 
 def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from toolwire.http.app_settings import HasSettings
 from toolwire.http.exchange import ExchangeOutlet
-from toolwire.http.responses import JSON_TYPE, json_refusal, respond
+from toolwire.http.responses import JSON_TYPE, refuse, respond
+from toolwire.http.unsent_answers import UnsentAnswers
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
-from toolwire.protocol.classifier import extension_notice
-from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
-from toolwire.protocol.http import VERSION
-from toolwire.protocol.jsonrpc import (
-    Batch,
-    Malformed,
-    Message,
-    Notification,
-    Request,
-    decode,
-    encode_answer,
-    encode_batch,
-    encode_error,
-    encode_response,
-)
+from toolwire.protocol.classifier import Notice
+from toolwire.protocol.http import Rejection, classify_legacy, legacy_revision, read_legacy
+from toolwire.protocol.jsonrpc import Request, encode_answer, encode_batch
 from toolwire.protocol.lifecycle import Declare, Incoming, Offer, ServerLifecycle
-from toolwire.protocol.revisions import LEGACY
 from toolwire.wire.answer import encode_failure, encode_stopped
 from toolwire.wire.session import Handler, notify_without_session
-from toolwire.wire.shares import Caller
-
-# 3.4.6.2: the revision of a request that names none and has no session that knows it.
-ASSUMED: Final = "2025-03-26"
-
+from toolwire.wire.shares import Caller, Shares
 
 Admit: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
 OfferTo: TypeAlias = Callable[[Any], Offer]
@@ -50,14 +34,20 @@ class Stateless:
         application: HasSettings,
         admit: Admit,
         declare_to: Callable[[Any], Declare],
+        exchanges: Shares,
+        unsent: UnsentAnswers,
     ) -> None:
         """`offer_to` returns what is offered to a principal; `admit` raises `InsufficientScope` for calls that the
-        caller may not make; `declare_to` returns what makes the answer to `initialize` for a principal."""
+        caller may not make; `declare_to` returns what makes the answer to `initialize` for a principal.
+
+        `exchanges` counts the requests of the whole application that run, and `unsent` their unread answers."""
         self._offer_to = offer_to
         self._declare_to = declare_to
         self._handler = handler
         self._admit = admit
         self._application = application
+        self._exchanges = exchanges
+        self._unsent = unsent
         # The calls that run, with the answers that their batch has already; None for a call that is alone.
         self._running: dict[ExchangeOutlet, tuple[list[Incoming], list[bytes] | None]] = {}
 
@@ -78,85 +68,45 @@ class Stateless:
         extra: HeaderList,
     ) -> None:
         limits = self._application.settings.limits
-        message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
-        if isinstance(message, Malformed):
-            raise json_refusal(400, message.message, message.id, code=message.code or INVALID_REQUEST)
-        revision = headers.get(VERSION, ASSUMED).strip(" \t")
-        if revision not in LEGACY:
-            raise json_refusal(400, f"Unsupported protocol version {revision[:40]!r}")
-        ready: list[bytes] = []
-        calls: list[Incoming] = []
-        offer = self._offer_to(principal)
-        for item in self._batch(message, revision, offer) if isinstance(message, Batch) else [message]:
-            self._take(item, revision, offer, isinstance(message, Batch), ready, calls, self._declare_to(principal))
+        message = read_legacy(body, limits.depth, limits.batch)
+        if isinstance(message, Rejection):
+            raise refuse(message)
+        identifier = message.id if isinstance(message, Request) else None
+        revision = legacy_revision(headers, identifier)
+        if isinstance(revision, Rejection):
+            raise refuse(revision)
+        lifecycle = ServerLifecycle(self._offer_to(principal), declare=self._declare_to(principal))
+        # Nothing is known from earlier requests (2025-03-26 basic/transports, session management: a session is
+        # optional), so no `initialize` is the second one.
+        if not (isinstance(message, Request) and message.method == "initialize"):
+            lifecycle.adopt(revision)
+        posted = classify_legacy(message, lifecycle, (), limits.batch)
+        if isinstance(posted, Rejection):
+            raise refuse(posted)
+        for event in posted.events:
+            # Answers and cancellations belong to nothing here.
+            if isinstance(event, Notice):
+                notify_without_session(self._handler, event)
+        calls = posted.calls
         for call in calls:
             call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
             await self._admit(calls)
+            self._unsent.check(caller)
+            self._exchanges.take(caller, len(calls))
             outlet = ExchangeOutlet(receive, send, revision, extra)
-            answered = ready if isinstance(message, Batch) else None
+            answered = posted.ready if posted.is_batch else None
             self._running[outlet] = calls, answered
             try:
                 await self._exchange(calls, answered, outlet)
             finally:
                 del self._running[outlet]
+                self._exchanges.give_back(caller, len(calls))
                 outlet.settle()
-        elif ready:
-            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
-            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        elif posted.ready:
+            await respond(send, 200, posted.answer(), (*JSON_TYPE, *extra))
         else:
             await respond(send, 202, b"", extra)
-
-    def _batch(self, batch: Batch, revision: str, offer: Offer) -> list[Message]:
-        # 3.4.6.5: without a version header, batches have to be accepted, too.
-        lifecycle = ServerLifecycle(offer)
-        lifecycle.adopt(revision)
-        if not lifecycle.batches:
-            raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
-        if batch.oversized or not batch.items:
-            raise json_refusal(
-                400, f"A batch has at least 1 message, and at most {self._application.settings.limits.batch}"
-            )
-        return batch.items
-
-    def _take(
-        self,
-        item: Message,
-        revision: str,
-        offer: Offer,
-        batch: bool,
-        ready: list[bytes],
-        calls: list[Incoming],
-        declare: Declare,
-    ) -> None:
-        """Take one message: append its answer to `ready`, or the call that will have one to `calls`.
-
-        The notifications of extensions are passed on. Others are dropped, as answers are: nothing here waits for them.
-        """
-        if isinstance(item, Malformed) and item.code:
-            ready.append(encode_error(item.id, item.code, item.message))
-        lifecycle = ServerLifecycle(offer, declare=declare)
-        if isinstance(item, Notification):
-            lifecycle.adopt(revision)
-            notice = extension_notice(item, lifecycle)
-            if notice is not None:
-                notify_without_session(self._handler, notice)
-        if not isinstance(item, Request):
-            return
-        try:
-            if item.method != "initialize":
-                lifecycle.adopt(revision)
-            elif batch:
-                # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
-                raise ProtocolError(INVALID_REQUEST, "initialize is not allowed in a batch")
-            accepted = lifecycle.accept(item)
-        except ProtocolError as error:
-            ready.append(encode_error(item.id, error.code, error.message, error.data))
-            return
-        if isinstance(accepted, Incoming):
-            calls.append(accepted)
-        else:
-            ready.append(encode_response(item.id, accepted))
 
     async def _exchange(self, calls: list[Incoming], ready: list[bytes] | None, outlet: ExchangeOutlet) -> None:
         try:

@@ -174,8 +174,9 @@ class ServerLifecycle:
         if method == "ping":
             return PONG
         if method == "initialize":
-            # 1.3.1: the handshake happens once.
-            raise ProtocolError(INVALID_REQUEST, "This connection is already initialized")
+            # 1.3.1, 1.3.1.7: the handshake happens once, also in a session over HTTP.
+            text = "This connection is already initialized: open another one (over HTTP, without Mcp-Session-Id)"
+            raise ProtocolError(INVALID_REQUEST, text)
         row, read = self._table.get(method), _read
         if row is None or row.kind != "request" or row.sender == "server":
             row = self._extension_row(method, "request", revision)
