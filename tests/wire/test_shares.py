@@ -377,6 +377,27 @@ async def test_one_caller_cannot_take_everybodys_share(way: str, first: str, sec
         await world.close()
 
 
+async def test_each_call_of_a_batch_without_a_session_counts() -> None:
+    world = World(exchanges=8)
+    client = identified(HttpClient(world.stateless), "ann")
+    call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "wait", "arguments": {}}}
+    try:
+        refused = await client.post([call | {"id": id} for id in range(3)])
+        assert refused.status == 429, "a quarter of eight is two"
+        total = world.stateless.runtime()._exchanges
+        answer = client.start_post([call | {"id": id} for id in range(2)])
+        while total.total < 2:
+            await asyncio.sleep(0)
+        # What has no call is not counted.
+        ping = await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert ping.status == 200
+        world.go.set()
+        assert [each["id"] for each in (await answer.finished()).json()] == [0, 1]
+        assert total.total == 0
+    finally:
+        await world.close()
+
+
 # --- threads ---
 
 

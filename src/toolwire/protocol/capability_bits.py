@@ -27,6 +27,8 @@ _PATHS: Final = (
 _FLAGS: Final = frozenset({"roots.listChanged"})
 _SPLIT: Final = tuple((path in _FLAGS, tuple(path.split("."))) for path in _PATHS)
 
+_KNOWN: Final = (1 << len(_PATHS)) - 1
+
 
 def to_bits(capabilities: Mapping[str, Any]) -> int:
     """A bit for each known capability that is declared."""
@@ -43,10 +45,13 @@ def to_bits(capabilities: Mapping[str, Any]) -> int:
 def from_bits(bits: int) -> dict[str, Any]:
     """The plainest object that has these bits. It equals the one that was declared if that said nothing else."""
     capabilities: dict[str, Any] = {}
-    for index, (is_flag, names) in enumerate(_SPLIT):
-        if bits >> index & 1:
-            parent = capabilities
-            for name in names[:-1]:
-                parent = parent.setdefault(name, {})
-            parent.setdefault(names[-1], True if is_flag else {})
+    bits &= _KNOWN
+    while bits:
+        lowest = bits & -bits
+        bits ^= lowest
+        is_flag, names = _SPLIT[lowest.bit_length() - 1]
+        parent = capabilities
+        for name in names[:-1]:
+            parent = parent.setdefault(name, {})
+        parent.setdefault(names[-1], True if is_flag else {})
     return capabilities

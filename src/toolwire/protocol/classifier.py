@@ -1,4 +1,6 @@
-"""What one message is, and whether it is refused or run, over every transport.
+"""The decision about one message: refuse it, answer it at once, or run it.
+
+It is the same over every transport.
 
 A channel judges each of its messages by `classify_message`, on either side. `protocol.http` has `classify` for one POST
 of 2026-07-28, and `classify_legacy` for one POST of an earlier revision, in a session or without one. What is decided

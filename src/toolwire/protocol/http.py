@@ -1,4 +1,4 @@
-"""One POST: which era it belongs to, what its messages are, and whether they are refused or run.
+"""The decision about one POST: its era, what its messages are, which of them run.
 
 A request of 2026-07-28 is judged completely before a byte of the answer is sent, because the statuses 400 and 404 can
 only be given then. What the headers repeat is checked against the body, which is what counts (2026-07-28
@@ -118,9 +118,15 @@ def render_argument(value: bool | int | str) -> str:
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
-    """Return whether a client takes an answer of this type; one that does not say takes anything."""
+    """Return whether a client takes an answer of this type; without the header, it does."""
+    return _accepts(headers.get("accept", "*/*"), media_type)
+
+
+@lru_cache(maxsize=256)
+def _accepts(accepted: str, media_type: str) -> bool:
+    """Compare a header with a type. Cached, because a client sends the same header with each request."""
     wanted = (media_type, media_type.partition("/")[0] + "/*", "*/*")
-    ranges = headers.get("accept", "*/*").replace(DUPLICATE, ",").lower().split(",")
+    ranges = accepted.replace(DUPLICATE, ",").lower().split(",")
     return any(each.partition(";")[0].strip() in wanted for each in ranges)
 
 
@@ -275,7 +281,7 @@ ASSUMED: Final = "2025-03-26"
 
 
 class Posted(Struct):
-    """What a POST of a legacy revision asks for, message by message."""
+    """The decisions about the messages of one legacy POST."""
 
     calls: list[Incoming]
     """The requests that may run."""
@@ -286,7 +292,7 @@ class Posted(Struct):
     is_batch: bool = False
 
     def answer(self) -> bytes:
-        """Return the answer of a POST without calls; empty where nothing in it has an answer."""
+        """Return the answer of a POST without calls; empty for none."""
         if not self.ready:
             return b""
         # 1.1.1.6: the answer to a batch is an array.
@@ -305,7 +311,7 @@ def opens_session(headers: Headers, message: Message | Batch) -> bool:
 
 
 def has_only_replies(message: Message | Batch) -> bool:
-    """Return whether a POST says something about running requests, by answers and cancellations, and nothing else."""
+    """Return whether a POST has nothing but answers and cancellations."""
     return all(map(_is_reply, message.items)) if type(message) is Batch else _is_reply(message)
 
 
@@ -336,9 +342,10 @@ def classify_legacy(
     in_flight: Collection[RequestId] = (),
     max_batch: int = MAX_BATCH,
 ) -> Posted | Rejection:
-    """Judge what one POST of a legacy revision holds. `lifecycle` is a server's, already on that revision.
+    """Judge the messages of one legacy POST.
 
-    `in_flight` has the ids of the requests of its session that have no answer yet.
+    `lifecycle` is a server's, already on the revision of the POST, or still open for `initialize`. `in_flight` has the
+    ids of the requests of its session that have no answer yet.
     """
     if type(message) is Batch:
         return _classify_batch(message, lifecycle, in_flight, max_batch)

@@ -55,6 +55,7 @@ def test_an_id_opens_for_its_principal_its_time_its_purpose_and_its_key_only(sea
     assert tokens.read(text, principal=principal_digest("bob"), now=1500) is None
     assert tokens.read(text, principal=principal_digest(""), now=1500) is None
     assert tokens.read(text, principal=ALICE, now=2000) is None
+    assert tokens.read(text, principal=ALICE, now=1500) == a_token()
     assert SessionTokens(sealer, "other").read(text, principal=ALICE, now=1500) is None
     other = make_sealer(["t" * 32], random=os.urandom)
     assert SessionTokens(other, "test").read(text, principal=ALICE, now=1500) is None

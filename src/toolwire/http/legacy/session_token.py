@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -23,6 +25,8 @@ _DIGEST_BYTES: Final = 16
 # Form, id, revision, capabilities, principal, issued, expires, home.
 _LAYOUT: Final = struct.Struct(f">B{ID_BYTES}sBI{_DIGEST_BYTES}sQQ{HOME_BYTES}s")
 _FORM: Final = 1
+# How many ids are known by their text, so that a request of a busy session need not open its id again.
+_REMEMBERED: Final = 4096
 
 
 class SessionToken(Struct, frozen=True):
@@ -46,6 +50,7 @@ class SessionTokens:
     def __init__(self, sealer: Sealer, purpose: str) -> None:
         self._sealer = sealer
         self._context = purpose.encode()
+        self._open = _make_opener(sealer, self._context)
 
     def write(self, token: SessionToken) -> str:
         return self._sealer.seal(
@@ -67,16 +72,30 @@ class SessionTokens:
         if len(text) > MAX_LENGTH or not text.isascii():
             return None
         try:
-            payload = self._sealer.open(text, self._context)
+            token = self._open(text)
         except BadSeal:
             return None
-        if len(payload) != _LAYOUT.size or payload[0] != _FORM:
-            return None
-        _, identifier, revision, capabilities, owner, issued, expires, home = _LAYOUT.unpack(payload)
         # 3.4.5.6: a session belongs to the principal that opened it.
-        if expires <= now or owner != principal or revision >= len(LEGACY):
-            return None
+        return None if token.expires <= now or token.principal != principal else token
+
+
+def _make_opener(sealer: Sealer, context: bytes) -> Callable[[str], SessionToken]:
+    """Make the function that opens an id, or raises `BadSeal`.
+
+    It remembers the ids that it opened last.
+    """
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def open_id(text: str) -> SessionToken:
+        payload = sealer.open(text, context)
+        if len(payload) != _LAYOUT.size or payload[0] != _FORM:
+            raise BadSeal
+        _, identifier, revision, capabilities, owner, issued, expires, home = _LAYOUT.unpack(payload)
+        if revision >= len(LEGACY):
+            raise BadSeal
         return SessionToken(encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home)
+
+    return open_id
 
 
 def principal_digest(key: str) -> bytes:

@@ -281,10 +281,14 @@ class Sessions:
                 call.headers, call.principal, call.caller = headers, principal, caller
             await self._host.admit(calls)
             # No await from here up to their start, or another request could use the same id.
-            if self.calls.of(token.id):
-                calls = self._unused(calls, token, posted.ready)
+            running = self.calls.of(token.id)
+            if running:
+                # The ids that came into use meanwhile.
+                posted.ready.extend(refuse_used_id(call.id).data for call in calls if call.id in running)
+                calls = [call for call in calls if call.id not in running]
         if calls:
-            self._check_room(token, calls, identifier)
+            if len(running) + len(calls) > limits.in_flight:
+                raise json_refusal(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
             self._unsent.check(caller)
             self._exchanges.take(caller, len(calls))
             stream = PostStream(
@@ -309,7 +313,7 @@ class Sessions:
             await respond(send, 202, b"", extra)
 
     async def _act_on(self, event: Notice | Cancel | Response | ErrorResponse, token: SessionToken) -> None:
-        """Do what a message says that is no request."""
+        """Carry out a notification, a cancellation or an answer."""
         if isinstance(event, Notice):
             notify_without_session(self._host.handler, event)
             if event.method == "notifications/roots/list_changed":
@@ -320,16 +324,6 @@ class Sessions:
             await self._answered(event, token)
         elif not self.calls.cancel(token.id, event.id):
             await self._host.link.publish("cancel", _encode(_Cancelled(token.id, event.id)))
-
-    def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
-        """Return the calls whose id is still free; refuse the others."""
-        used = self.calls.of(token.id)
-        ready.extend(refuse_used_id(call.id).data for call in calls if call.id in used)
-        return [call for call in calls if call.id not in used]
-
-    def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
-        if len(self.calls.of(token.id)) + len(calls) > self._application.settings.limits.in_flight:
-            raise json_refusal(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
 
     async def _initialize(
         self,
@@ -548,7 +542,7 @@ class Sessions:
         return token.revision
 
     def _act_here(self, event: Notice | Cancel | Response | ErrorResponse, token: SessionToken) -> bool:
-        """Deliver an answer or a cancellation to a call of this process; return False where none is meant."""
+        """Deliver an answer or a cancellation to a call of this process, if one waits."""
         if isinstance(event, Cancel):
             return self.calls.cancel(token.id, event.id)
         return isinstance(event, Response | ErrorResponse) and self.calls.answered(token.id, event)
