@@ -15,10 +15,18 @@ from toolwire.inspector import Inspector, InspectorApp
 class Page:
     """A page that is open."""
 
-    def __init__(self, app: InspectorApp) -> None:
+    def __init__(self, app: InspectorApp, name: str = "first") -> None:
         self.app = app
+        self.name = name
         self.http = HttpClient(app, headers={"x-toolwire-token": app.token})
-        self._events = self.http.start("GET", path="/api/events")
+        self.read_events()
+
+    def read_events(self) -> None:
+        self._events = self.http.start("GET", path="/api/events", query=f"page={self.name}")
+
+    async def crash(self) -> None:
+        """End as a browser that is killed: the connections break, and no operation says goodbye."""
+        await self._events.disconnect()
 
     async def ask(self, operation: str, **members: Any) -> Any:
         """The answer of an operation that succeeds."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 from tests.cases import cases
-from tests.inspector.page_client import inspected
+from tests.inspector.page_client import Page, inspected
 from tests.inspector.view_client import INITIALIZE, View, fetch, open_view, try_view
 
 from toolwire import Context, Server
@@ -19,7 +19,9 @@ from toolwire.apps import Page as ViewHtml
 from toolwire.apps.bridge import MAX_BURST
 from toolwire.client import Budget
 from toolwire.inspector.views import view as view_module
+from toolwire.inspector.views.open_views import ABSENT_SECONDS
 from toolwire.inspector.views.view import MAX_REFUSALS
+from toolwire.testing import elapse
 from toolwire.types import ToolAnnotations
 
 HTML = "<!doctype html><html><head><title>v</title></head><body><p>hello</p></body></html>"
@@ -330,6 +332,32 @@ async def test_calls_and_questions_of_a_view_end_when_it_closes(tool: str, revis
         assert state["questions"] == []
         if tool == "asks":
             await page.event("call", call=lambda call: call["subject"] == tool and call["state"] == "cancelled")
+
+
+@pytest.mark.parametrize("tool", ["asks", "wipe"])
+async def test_calls_and_questions_of_a_view_end_when_its_browser_crashed(tool: str) -> None:
+    async with inspected(shop()) as page:
+        other = Page(page.app, "other")
+        view, kept = await open_view(page, "show"), await open_view(other, "show")
+        await view.initialize()
+        await view.begin("tools/call", name=tool, arguments={})
+        question = await page.question()
+        await page.crash()
+        page.read_events()  # Such as after a short loss of the connection.
+        await elapse(ABSENT_SECONDS + 1)
+        assert [each["id"] for each in (await other.ask("state"))["questions"]] == [question["id"]]
+        await page.crash()
+        await elapse(ABSENT_SECONDS + 1)
+        await other.event("answered", id=question["id"])
+        assert (await other.ask("state"))["questions"] == []
+        if tool == "asks":
+            await other.event("call", call=lambda call: call["subject"] == tool and call["state"] == "cancelled")
+        assert page.app.inspector.views.find(view.id) is None
+        assert page.app.inspector.views.find(kept.id) is not None
+        await other.crash()
+        late = await open_view(other, "show")
+        await elapse(ABSENT_SECONDS + 1)
+        assert page.app.inspector.views.find(late.id) is None
 
 
 async def _answer_teardown(view: View) -> None:

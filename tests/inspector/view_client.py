@@ -92,7 +92,7 @@ async def try_view(page: Page, tool: str, arguments: dict[str, Any] | None = Non
     """Call a tool, and return what the inspector says about its view."""
     page.app.show_views(PORT)
     call = await page.start("tools/call", name=tool, arguments=arguments or {})
-    answer: dict[str, Any] = await page.ask("openView", call=call, **options)
+    answer: dict[str, Any] = await page.ask("openView", call=call, page=page.name, **options)
     return answer
 
 

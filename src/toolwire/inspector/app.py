@@ -142,7 +142,8 @@ class InspectorApp:
                 return
             self._access.check_token(headers)
             if path == "/api/events" and method == "GET":
-                await self._events(receive, send)
+                query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+                await self._events(query.get("page", [""])[0], receive, send)
             elif path == "/api/part" and method == "GET":
                 await self._part(parse_qs(scope.get("query_string", b"").decode("latin-1")), send)
             elif path == "/api/export" and method == "GET":
@@ -189,10 +190,10 @@ class InspectorApp:
             answer, status = {"error": str(error)}, 422
         await respond(send, status, _encode(answer), (*_JSON, *self._headers))
 
-    async def _events(self, receive: Receive, send: SendMessage) -> None:
+    async def _events(self, page: str, receive: Receive, send: SendMessage) -> None:
         """Send a snapshot, then every event as a line of JSON, until the page is closed."""
         events = self.inspector.events
-        reader = events.open()
+        reader = events.open(page)
         leaving = asyncio.ensure_future(_gone(receive))
         taking: asyncio.Future[bytes | None] | None = None
         try:
@@ -214,6 +215,7 @@ class InspectorApp:
                 await send({"type": "http.response.body", "body": lines, "more_body": True})
         finally:
             events.close(reader)
+            self.inspector.views.watch_page(page)
             for waiting in (leaving, taking):
                 if waiting is not None:
                     waiting.cancel()

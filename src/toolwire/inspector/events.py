@@ -21,7 +21,9 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 class EventReader:
     """The events that one page has not read yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: str = "") -> None:
+        """`page` is the name that the page gave itself."""
+        self.page = page
         self._lines = OutQueue(limit=MAX_QUEUED)
         self._lost = False
         self._wake = asyncio.Event()
@@ -58,8 +60,8 @@ class Events:
         self._readers: set[EventReader] = set()
         self._ended = False
 
-    def open(self) -> EventReader:
-        reader = EventReader()
+    def open(self, page: str = "") -> EventReader:
+        reader = EventReader(page)
         if self._ended:
             reader.end()
         self._readers.add(reader)
@@ -67,6 +69,10 @@ class Events:
 
     def close(self, reader: EventReader) -> None:
         self._readers.discard(reader)
+
+    def is_read_by(self, page: str) -> bool:
+        """Return whether this page reads the events now."""
+        return any(reader.page == page for reader in self._readers)
 
     def tell(self, type: str, **members: Any) -> None:
         if self._readers:

@@ -13,6 +13,9 @@ function takeToken() {
 
 const token = takeToken();
 
+/** The name of this page. The inspector closes the views of a page that is gone, also when the browser crashed. */
+export const PAGE = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -61,7 +64,7 @@ export async function exported() {
 export async function follow(onevent, onlost) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
     try {
-      const response = await ask("api/events");
+      const response = await ask(`api/events?page=${PAGE}`);
       pause = 500;
       await lines(response.body, (line) => onevent(JSON.parse(line)));
       onlost(null);

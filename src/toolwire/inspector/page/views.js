@@ -1,6 +1,6 @@
 // The view of a tool beside its result: its frame, the switches of the host, and what the host noticed.
 
-import { post, postLast } from "./api.js";
+import { PAGE, post, postLast } from "./api.js";
 import { coverPage } from "./arming.js";
 import { bytes, choices, clock, h, icon, iconButton, plural, refresh, replace, tabList, toast } from "./dom.js";
 import { contentBlock } from "./content.js";
@@ -102,7 +102,7 @@ export function viewPanel(call) {
     const mine = number;
     frameBox.style.width = chosen.width ? `${chosen.width}px` : "";
     frameBox.style.height = "";
-    const asked = { call, profile: chosen.profile, settings: settings(), granted, fresh };
+    const asked = { call, profile: chosen.profile, settings: settings(), granted, fresh, page: PAGE };
     sent = JSON.stringify(asked.settings);
     let answer;
     try {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -31,6 +32,8 @@ from toolwire.util.expiring import Expiring
 
 #: The oldest view is closed when more are opened.
 MAX_OPEN: Final = 20
+#: A page that lost its connection has so many seconds to connect again. Then its views are closed: it may have crashed.
+ABSENT_SECONDS: Final = 10.0
 #: Somebody may look at the messages of a view that was stopped.
 MAX_ENDED: Final = 5
 #: For how many calls the refusals are kept.
@@ -67,6 +70,8 @@ class PageViews:
         # By call: a server that has its view shown anew gets no more questions by that.
         self._refusals: Expiring[str, int] = Expiring(MAX_CALLS_REFUSED)
         self._served: dict[str, ViewPage] = {}
+        # The names of the pages that opened the views.
+        self._shown_by: dict[str, str] = {}
         self._numbers = itertools.count(1)
 
     def find(self, identifier: str) -> OpenView | None:
@@ -84,8 +89,9 @@ class PageViews:
         """Open the view of a call. `host` is the origin of the page that shows it.
 
         `asked` has the `call`, the name of the `profile`, the `settings` of the host, and the permissions that are
-        `granted`. `fresh` says that the person asked to show it anew, so that it may ask questions again. The answer
-        has the view and how to show it; or a `problem`, if there is nothing to show.
+        `granted`. `fresh` says that the person asked to show it anew, so that it may ask questions again. `page` is the
+        name under which the page reads the events: without it the view stays open when the page is gone. The answer has
+        the view and how to show it; or a `problem`, if there is nothing to show.
         """
         if self.pages.port is None:
             raise ToolwireError("Views are not served here")
@@ -106,7 +112,11 @@ class PageViews:
             return {"problem": source.blank}
         self._close_old()
         granted = [str(each) for each in asked.get("granted", ())]
-        return self._show(source, call, tool, profile, settings, granted, host, asked.get("fresh") is True)
+        shown = self._show(source, call, tool, profile, settings, granted, host, asked.get("fresh") is True)
+        if page := str(asked.get("page", "")):
+            self._shown_by[shown["view"]["id"]] = page
+            self.watch_page(page)
+        return shown
 
     async def _read(self, tool: Mapping[str, Any], profile: HostProfile, own_port: int) -> ViewSource:
         inspector = self._inspector
@@ -177,6 +187,16 @@ class PageViews:
             },
         }
 
+    def watch_page(self, page: str) -> None:
+        """Close the views of a page that is gone, unless it comes back soon."""
+        if page in self._shown_by.values() and not self._inspector.events.is_read_by(page):
+            asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._close_those_of, page)
+
+    def _close_those_of(self, page: str) -> None:
+        if not self._inspector.events.is_read_by(page):
+            for identifier in [each for each, name in self._shown_by.items() if name == page]:
+                self._open[identifier].drop()
+
     def _close_old(self) -> None:
         """Close the oldest views. Their page was probably left, so that they are not asked."""
         # Not `Expiring`: a view that is dropped removes itself, whatever ends it.
@@ -185,6 +205,7 @@ class PageViews:
 
     def _closed(self, view: OpenView) -> None:
         self._open.pop(view.identifier, None)
+        self._shown_by.pop(view.identifier, None)
         self._ended.put(view.identifier, view)
         self._refusals.put(view.call.identifier, view.refusals)
         page = self._served.pop(view.identifier, None)
