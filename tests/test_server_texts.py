@@ -114,7 +114,7 @@ def test_headers_are_known_by_their_token_and_password() -> None:
     texts = ServerTexts()
     basic = base64.b64encode("user:pass-word-€".encode()).decode()
     texts.note_signature({"Authorization": f"Basic {basic}", "DPoP": "a-proof-for-one-request"})
-    texts.note_forwarded({"x-user-token": "token-of-the-caller", "x-request-id": "plain"})
+    texts.note_request({"x-user-token": "token-of-the-caller", "x-request-id": "plain"})
     assert texts.hide(f"{basic} pass-word-€ token-of-the-caller") == f"{MASK} {MASK} {MASK}"
     assert texts.hide("a-proof-for-one-request plain") == "a-proof-for-one-request plain"
 
@@ -144,3 +144,21 @@ def test_errors_are_described_without_words_of_a_server_that_may_not_be_quoted(i
     )
     assert texts.describe(Unreachable("refused secret-1")) == f"refused {MASK}", "that text is ours"
     assert ("words" in str(texts.clean(OutcomeUnknown("words")))) is is_quotable
+
+
+@cases(
+    "value",
+    [
+        "sid=first-cookie; theme=dark-blue; session=second-cookie",
+        'Token token="first-cookie", nonce=second-cookie',
+        "a=first%2Dcookie;b=second-cookie",
+    ],
+)
+def test_cookies_and_parameters_of_headers_are_known_alone(value: str) -> None:
+    for note in (ServerTexts.note_signature, ServerTexts.note_request):
+        texts = ServerTexts()
+        note(texts, {"Cookie": value})
+        assert texts.hide("saw first-cookie and second-cookie") == f"saw {MASK} and {MASK}"
+    texts = ServerTexts()
+    texts.note_settings(headers={"Cookie": value})
+    assert texts.hide("saw first-cookie and second-cookie") == f"saw {MASK} and {MASK}"

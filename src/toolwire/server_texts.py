@@ -34,6 +34,8 @@ _SHORTEST_BEGINNING: Final = 12
 # How deep base64 is decoded in base64.
 _MAX_DECODINGS: Final = 2
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+# A cookie or a parameter of a header.
+_MEMBER: Final = re.compile(r"[^\s;,=]+=\"?([^\s;,\"]+)")
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
 # Names of variables and of parts of a URL that `SECRET_NAMES` has not.
 _KEY_NAME: Final = re.compile(r"(?:^|[_-])(?:api)?(?:key|pat|auth|pass|dsn|sig|signature)(?:$|[_-])", re.IGNORECASE)
@@ -77,13 +79,13 @@ class ServerTexts:
             del known[next(iter(known))]
 
     def note_signature(self, headers: Mapping[str, str]) -> None:
-        """Take note of the headers that sign a request: the whole value, its token, a password."""
+        """Take note of the headers that sign a request: the whole value, its token, passwords, cookies."""
         for name, value in headers.items():
             if value not in self._recent and name.lower() not in _NO_CREDENTIALS:
                 self.note(_parts_of_header(value))
 
-    def note_forwarded(self, headers: Mapping[str, str]) -> None:
-        """Take note of the credentials among the headers of a caller that go on to the server."""
+    def note_request(self, headers: Mapping[str, str]) -> None:
+        """Take note of the credentials among the headers of one request."""
         self.note_signature({name: value for name, value in headers.items() if _is_credential(name, value)})
 
     def note_settings(
@@ -204,6 +206,8 @@ def _decodings(text: str, depth: int) -> Iterator[str]:
 def _parts_of_header(value: str) -> Iterator[str]:
     scheme, _, token = value.partition(" ")
     yield from (value, token)
+    for found in _MEMBER.finditer(value):
+        yield from (found[1], unquote(found[1]))
     if scheme.lower() == "basic":
         with suppress(ValueError):
             whole = base64.b64decode(token).decode()

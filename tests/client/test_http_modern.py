@@ -208,6 +208,20 @@ async def test_answers_that_are_none(reply: Reply, error: type[Exception]) -> No
             assert (caught.value.status, caught.value.url) == (reply.status, URL)
 
 
+async def test_an_error_quotes_no_cookie_and_no_header_of_one_call() -> None:
+    secrets = ("value-of-the-cookie", "token-of-one-call")
+    replies = (
+        Reply(307, {"location": f"http://127.0.0.1:9/{'/'.join(secrets)}"}),
+        Reply(500, {"content-type": "text/plain"}, " ".join(secrets).encode()),
+    )
+    script = Script(on(tools_call=lambda request: replies[len(script.of("tools/call")) - 1]))
+    async with script.client(headers={"Cookie": f"lang=de; sid={secrets[0]}"}) as client:
+        for error in (Unreachable, OutcomeUnknown):
+            with pytest.raises(error) as caught:
+                await client.call_tool("x", headers={"X-User-Token": secrets[1]})
+            assert not any(secret in str(caught.value) for secret in secrets)
+
+
 @pytest.mark.covers("SSE-7")
 @pytest.mark.parametrize("ids", [False, True])
 async def test_a_stream_that_breaks_off_is_not_taken_up(ids: bool) -> None:

@@ -704,10 +704,7 @@ class Relay:
         return self._forwarded_headers(call) if connection.link.carries_headers else None
 
     def _forwarded_headers(self, call: Call) -> dict[str, str] | None:
-        found = forwarded_headers(call, self._forwarded)
-        if found:
-            self.log.texts.note_forwarded(found)
-        return found
+        return forwarded_headers(call, self._forwarded)
 
     def _own_extensions(self, connection: RelayConnection) -> Collection[str]:
         return unknown_extensions(connection) - self.withheld

@@ -194,6 +194,7 @@ class HttpSession(Session):
         sent = self._headers(method, params)
         if headers:
             sent.update(headers)
+            self._endpoint.texts.note_request(headers)
         body = self.peer.request(identifier, method, params, exchange)
         if timeout is not None:
             self.deadlines.start(exchange)
