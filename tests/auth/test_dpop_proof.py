@@ -130,6 +130,7 @@ async def test_a_token_that_is_not_bound_is_a_bearer_token() -> None:
         {"iat": -(10**400)},
         {"jti": None},
         {"jti": 5},
+        {"jti": ""},
         {"ath": None},
         {"ath": "another"},
         {"header": {"typ": "JWT"}},
@@ -161,6 +162,15 @@ async def test_a_proof_is_good_once() -> None:
         assert (await call(app, token, used)).status == 200
         assert (await call(app, token, used)).status == 401
         assert (await call(app, token, proof(token), proof(token))).status == 401
+
+
+async def test_proofs_of_two_keys_may_have_the_same_identifier() -> None:
+    """A client may count its proofs from 1."""
+    one, other = bound_token(), bound_token(EC, sub="bob")
+    async with application() as app:
+        assert (await call(app, one, proof(one, jti="1"))).status == 200
+        assert (await call(app, other, proof(other, EC, jti="1"))).status == 200
+        assert (await call(app, one, proof(one, jti="1"))).status == 401
 
 
 @cases("noise", ["", "x", "a.b.c", "é", "x" * 9000])

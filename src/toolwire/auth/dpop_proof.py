@@ -51,11 +51,11 @@ class Proofs:
             raise InvalidToken("The token is bound to another key")
         claims = claims_of(signed)
         self._check_claims(claims, token, method, url)
-        await self._check_unused(claims["jti"], principal)
+        await self._check_unused(claims["jti"], bound_to, principal)
 
     def _check_claims(self, claims: dict[str, Any], token: str, method: str, url: str) -> None:
         issued, identifier, hashed = as_time(claims.get("iat")), claims.get("jti"), claims.get("ath")
-        if issued is None or not isinstance(identifier, str):
+        if issued is None or not isinstance(identifier, str) or not identifier:
             raise InvalidToken("The DPoP proof is malformed")
         if abs(self._clock() - issued) > WINDOW:
             raise InvalidToken("The DPoP proof is not of now")
@@ -65,9 +65,11 @@ class Proofs:
         if not isinstance(hashed, str) or not hmac.compare_digest(hashed.encode(), own.encode()):
             raise InvalidToken("The DPoP proof is for another token")
 
-    async def _check_unused(self, identifier: str, principal: Principal) -> None:
-        # RFC 9449 section 11.1: within the window a proof is remembered, by a digest of fixed size.
-        key = f"toolwire:dpop:{encode_base64url(sha256(identifier.encode()).digest())}"
+    async def _check_unused(self, identifier: str, bound_to: str, principal: Principal) -> None:
+        # RFC 9449 section 11.1: within the window a proof is remembered, by a digest of fixed size. The proofs of each
+        # key are remembered apart, so that no caller uses up the identifiers of another.
+        digest = sha256(f"{bound_to} {identifier}".encode("utf-8", "surrogatepass")).digest()
+        key = f"toolwire:dpop:{encode_base64url(digest)}"
         if not await self._marks.use(key, 2 * WINDOW, caller_of(principal)):
             raise InvalidToken("The DPoP proof was used before")
 
