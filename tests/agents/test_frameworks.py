@@ -11,7 +11,14 @@ from tests.blocks import ROOT
 from tests.cases import cases
 
 from toolwire import Client, Server, Tool, ToolError, agents
-from toolwire.agents import LangChainTools, Toolset, pydantic_ai_toolset
+from toolwire.agents import (
+    LangChainTools,
+    LlamaIndexTools,
+    Toolset,
+    adk_toolset,
+    openai_agents_server,
+    pydantic_ai_toolset,
+)
 from toolwire.agents.frameworks.framework_tools import FrameworkTools, part_text, result_text
 from toolwire.agents.result_parts import Part, ResultParts
 from toolwire.types import ToolAnnotations
@@ -182,6 +189,8 @@ def test_parts_that_are_no_text_become_words() -> None:
     ("package", "make"),
     [
         ("pydantic-ai-slim", lambda: pydantic_ai_toolset(shop())),
+        ("openai-agents", lambda: openai_agents_server(shop())),
+        ("google-adk", lambda: adk_toolset(shop())),
     ],
 )
 def test_a_missing_framework_is_named(package: str, make: object) -> None:
@@ -189,16 +198,21 @@ def test_a_missing_framework_is_named(package: str, make: object) -> None:
         make()  # type: ignore[operator]
 
 
-async def test_langchain_is_needed_to_list() -> None:
-    async with LangChainTools(shop()) as tools:
-        assert tools.toolset.missing == {}
-        with pytest.raises(ImportError, match="pip install langchain"):
-            await tools.list_tools()
-        with pytest.raises(ImportError, match="pip install langchain"):
-            tools.middleware()
+async def test_a_framework_is_needed_to_list() -> None:
+    async with LangChainTools(shop()) as tools, LlamaIndexTools(shop()) as more:
+        assert tools.toolset.missing == more.toolset.missing == {}
+        for needed in (tools.list_tools, more.list_tools):
+            with pytest.raises(ImportError, match=r"pip install (langchain|llama-index-core)"):
+                await needed()
+        for make in (tools.middleware, more.retriever):
+            with pytest.raises(ImportError, match=r"pip install (langchain|llama-index-core)"):
+                make()
 
 
 def test_the_adapters_load_no_framework() -> None:
     for name in agents.__all__:
         getattr(agents, name)
-    assert not {"pydantic_ai", "langchain", "langchain_core", "langgraph"} & sys.modules.keys()
+    assert (
+        not {"pydantic_ai", "langchain_core", "langgraph", "agents.mcp", "google.adk", "llama_index"}
+        & sys.modules.keys()
+    )

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -334,6 +334,167 @@ def travel(booked: list[str]) -> Server:
 @dataclass
 class Nights:
     nights: int
+
+
+async def openai_agents(scenario: Scenario) -> None:
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
+    from toolwire.agents import openai_agents_server
+
+    set_tracing_disabled(True)
+
+    class Script(Model):
+        def __init__(self, first: list[Any] | None = None) -> None:
+            self.first = first
+
+        async def get_response(self, *, input: Any, tools: Any, **options: Any) -> Any:
+            outputs = sum(each.get("type") == "function_call_output" for each in input if isinstance(each, dict))
+            turn = sum(outputs >= sum(map(len, SCRIPT[: number + 1])) for number in range(len(SCRIPT)))
+            if self.first is None:
+                scenario.see([(tool.name, tool.params_json_schema) for tool in tools])
+            calls = scenario.calls(turn) if self.first is None else self.first
+            made: list[Any] = [
+                ResponseFunctionToolCall(type="function_call", call_id=id, name=name, arguments=json.dumps(arguments))
+                for id, name, arguments in calls
+            ]
+            text = ResponseOutputText(type="output_text", text="Done.", annotations=[])
+            done = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
+            return ModelResponse(output=made or [done], usage=Usage(), response_id=None)
+
+        def stream_response(self, *arguments: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+    async with openai_agents_server(scenario.servers, **scenario.options) as server:
+        scenario.toolset = server._tools.toolset
+        agent: Any = Agent(name="it", model=Script(), mcp_servers=[server])
+        done = await Runner.run(agent, "Go.")
+        scenario.text = done.final_output
+        names = {id: name for turn in range(len(SCRIPT)) for id, name, _ in scenario.calls(turn)}
+        for item in done.to_input_list():
+            if item.get("type") == "function_call_output":
+                parts: Any = item["output"]
+                parts = [{"type": "input_text", "text": parts}] if isinstance(parts, str) else parts
+                text = "".join(part["text"] for part in parts if part["type"] == "input_text")
+                images = [part["image_url"][5:].partition(";")[0] for part in parts if part["type"] == "input_image"]
+                is_error = text.startswith("Error: ")
+                scenario.answers.append((names[item["call_id"]], text.removeprefix("Error: "), is_error, images))
+        waiting: Any = Agent(name="it", model=Script([("1", "shop_wait", {})]), mcp_servers=[server])
+        await scenario.cancel(Runner.run(waiting, "Wait."))
+
+
+async def google_adk(scenario: Scenario) -> None:
+    from google.adk.agents import LlmAgent
+    from google.adk.models import BaseLlm, LlmResponse
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types as google
+
+    from toolwire.agents import adk_toolset
+
+    toolset = adk_toolset(scenario.servers, **scenario.options)
+    scenario.toolset = toolset._tools.toolset
+
+    class Script(BaseLlm):
+        first: list[Any] | None = None
+
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:
+            parts = [part for content in llm_request.contents for part in content.parts]
+            outputs = sum(part.function_response is not None for part in parts)
+            turn = sum(outputs >= sum(map(len, SCRIPT[: number + 1])) for number in range(len(SCRIPT)))
+            declared = [each for tool in llm_request.config.tools for each in tool.function_declarations]
+            if self.first is None:
+                scenario.see([(each.name, each.parameters_json_schema) for each in declared])
+            calls = scenario.calls(turn) if self.first is None else self.first
+            made = [
+                google.Part(function_call=google.FunctionCall(id=id, name=name, args=arguments))
+                for id, name, arguments in calls
+            ]
+            yield LlmResponse(content=google.Content(role="model", parts=made or [google.Part(text="Done.")]))
+
+    async def run(model: Any) -> None:
+        agent = LlmAgent(name="it", model=model, tools=[toolset])
+        runner = InMemoryRunner(agent=agent, app_name="app")
+        session = await runner.session_service.create_session(app_name="app", user_id="ann")
+        message = google.Content(role="user", parts=[google.Part(text="Go.")])
+        try:
+            async for event in runner.run_async(user_id="ann", session_id=session.id, new_message=message):
+                for part in event.content.parts if event.content else ():
+                    if part.text:
+                        scenario.text = part.text
+                    if part.function_response:
+                        note(part.function_response)
+        finally:
+            await runner.close()
+
+    def note(answer: Any) -> None:
+        images = [part.inline_data.mime_type for part in answer.parts or ()]
+        text = answer.response.get("error", answer.response.get("output"))
+        text = text if isinstance(text, str) else text[0]
+        scenario.answers.append((answer.name, text, "error" in answer.response, images))
+
+    await run(Script(model="script"))
+    await scenario.cancel(run(Script(model="script", first=[("1", "shop_wait", {})])))
+
+
+async def llama_index(scenario: Scenario) -> None:
+    from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ImageBlock
+    from llama_index.core.llms.function_calling import FunctionCallingLLM
+    from llama_index.core.llms.llm import ToolSelection
+    from llama_index.core.llms.mock import MockFunctionCallingLLM
+
+    from toolwire.agents import LlamaIndexTools
+
+    class Script(MockFunctionCallingLLM):
+        first: list[Any] | None = None
+
+        def _prepare_chat_with_tools(self, tools: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+            if self.first is None:
+                functions = [tool.metadata.to_openai_tool()["function"] for tool in tools]
+                scenario.see([(each["name"], each["parameters"]) for each in functions])
+            return {"messages": options.get("chat_history") or []}
+
+        async def achat(self, messages: Any, **options: Any) -> Any:
+            turn = sum(message.role == "assistant" for message in messages)
+            calls = scenario.calls(turn) if self.first is None else self.first
+            message = ChatMessage(role="assistant", content="" if calls else "Done.")
+            return ChatResponse(message=message, raw={"calls": calls})
+
+        def get_tool_calls_from_response(self, response: Any, *arguments: Any, **options: Any) -> list[Any]:
+            return [
+                ToolSelection(tool_id=id, tool_name=name, tool_kwargs=arguments)
+                for id, name, arguments in response.raw["calls"]
+            ]
+
+    assert issubclass(Script, FunctionCallingLLM)
+    async with LlamaIndexTools(scenario.servers, **scenario.options) as tools:
+        scenario.toolset = tools.toolset
+        agent = FunctionAgent(tool_retriever=tools.retriever(), llm=Script(), streaming=False)
+        handler = agent.run("Go.")
+        found = {}
+        async for event in handler.stream_events():
+            if isinstance(event, ToolCallResult):
+                output = event.tool_output
+                images = [block.image_mimetype for block in output.blocks if isinstance(block, ImageBlock)]
+                found[event.tool_id] = (event.tool_name, output.content, output.is_error, images)
+        scenario.text = str(await handler)
+        scenario.answers = [found[id] for turn in range(len(SCRIPT)) for id, _, _ in scenario.calls(turn)]
+
+        # The tools of one moment.
+        listed = await tools.list_tools()
+        by_name = {tool.metadata.name: tool for tool in listed}
+        assert (await by_name["files_add"].acall(a=4)).content == "files 4"
+        waits = FunctionAgent(tools=listed, llm=Script(first=[("1", "shop_wait", {})]), streaming=False)
+
+        async def wait() -> None:
+            handler = waits.run("Wait.")
+            try:
+                await handler
+            except asyncio.CancelledError:
+                await handler.cancel_run()
+                raise
+
+        await scenario.cancel(wait())
 
 
 def left_over(before: set[threading.Thread]) -> dict[str, list[str]]:

@@ -140,6 +140,9 @@ TOOLWIRE_NEEDS = ("msgspec==0.22.0", "jsonschema-rs==0.60.3")
 ADAPTED = (
     Peer("adapted-pydantic-ai", ("pydantic-ai-slim==2.68.0", *TOOLWIRE_NEEDS), ""),
     Peer("adapted-langchain", ("langchain==1.4.7", "langchain-core==1.7.2", "langgraph==1.2.22", *TOOLWIRE_NEEDS), ""),
+    Peer("adapted-openai-agents", ("openai-agents==0.24.0", "mcp==2.3.0", *TOOLWIRE_NEEDS), ""),
+    Peer("adapted-google-adk", ("google-adk==2.13.0", *TOOLWIRE_NEEDS), ""),
+    Peer("adapted-llama-index", ("llama-index-core==0.14.25", *TOOLWIRE_NEEDS), ""),
 )
 # A client of HTTP that is not about MCP, for our own HTTP/1.1.
 AIOHTTP = Peer("aiohttp-3.14.5", ("aiohttp==3.14.5",), "")

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from toolwire.agents.catalogue import Entry as Entry
     from toolwire.agents.conversion import Loss as Loss
+    from toolwire.agents.frameworks.google_adk import adk_toolset as adk_toolset
     from toolwire.agents.frameworks.langchain import LangChainTools as LangChainTools
+    from toolwire.agents.frameworks.llama_index import LlamaIndexTools as LlamaIndexTools
+    from toolwire.agents.frameworks.openai_agents import openai_agents_server as openai_agents_server
     from toolwire.agents.frameworks.pydantic_ai import pydantic_ai_toolset as pydantic_ai_toolset
     from toolwire.agents.hosted_servers import hosted as hosted
     from toolwire.agents.records import CallOutcome as CallOutcome
@@ -23,12 +26,15 @@ _HOMES: Final = {
     "CallOutcome": "toolwire.agents.records",
     "Entry": "toolwire.agents.catalogue",
     "LangChainTools": "toolwire.agents.frameworks.langchain",
+    "LlamaIndexTools": "toolwire.agents.frameworks.llama_index",
     "Loss": "toolwire.agents.conversion",
     "Run": "toolwire.agents.records",
     "ToolHit": "toolwire.search",
     "Toolset": "toolwire.agents.toolset",
     "Usage": "toolwire.agents.records",
+    "adk_toolset": "toolwire.agents.frameworks.google_adk",
     "hosted": "toolwire.agents.hosted_servers",
+    "openai_agents_server": "toolwire.agents.frameworks.openai_agents",
     "pydantic_ai_toolset": "toolwire.agents.frameworks.pydantic_ai",
 }
 
