@@ -24,7 +24,7 @@ _MAX_PARTS: Final = 100_000
 
 
 def takes_null(schema: Json, root: Schema, steps: Steps | None = None) -> bool:
-    """Tell whether null fits a schema, as far as its type says; in doubt it does.
+    """Tell whether null fits a schema by its type; in doubt it does.
 
     Raise `TooManySteps` when that takes more steps than these. Without `steps`, it is in doubt then.
     """

@@ -208,7 +208,7 @@ def _flat(choices: list[Schema]) -> list[Schema]:
 
 
 def _each_once(parts: list[Schema]) -> list[Schema]:
-    """Leave out parts that say what one before them says. As JSON, thousands are compared quickly."""
+    """Leave out repeated parts, also of thousands: they are compared as JSON."""
     found: dict[bytes, Schema] = {}
     for part in parts:
         found.setdefault(msgspec.json.encode(part, enc_hook=repr, order="sorted"), part)
