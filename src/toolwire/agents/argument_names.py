@@ -58,7 +58,7 @@ class _OwnNames:
         self._root = root
         self._rule = rule
         self._steps = Steps(_MAX_STEPS)
-        # The subschemas live as long as this walk, so that they are told apart by identity.
+        # By the identity of the subschemas, which live as long as this walk.
         self._known: dict[tuple[int, ...], _Members] = {}
 
     def of(self, value: Json, candidates: list[Json], depth: int) -> Json:

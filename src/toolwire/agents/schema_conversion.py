@@ -92,7 +92,7 @@ def convert_schema(schema: Schema, rules: SchemaRules) -> ConvertedSchema:
     return _outline(schema, rules)
 
 
-# What a schema that is no schema may raise.
+# What a broken schema may raise.
 _BROKEN: Final = (TooManySteps, RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
