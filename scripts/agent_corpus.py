@@ -50,7 +50,7 @@ def make_catalogue(listed: list[Listed], *, defer: bool) -> Catalogue:
         state=None,
     )
     made.update(None, listed)
-    made.settle()
+    made.defer_new_tools()
     return made
 
 

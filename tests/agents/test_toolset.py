@@ -196,7 +196,7 @@ async def test_a_paused_turn_of_anthropic_goes_on() -> None:
 @pytest.mark.parametrize("value", ["text", 7, None, {"text": "x"}, ["x"]])
 async def test_what_is_no_response_is_refused(value: Any) -> None:
     async with Toolset(shop()) as tools:
-        with pytest.raises(TypeError, match="this is no response of a model"):
+        with pytest.raises(TypeError, match="this is not the response of a model"):
             await tools.answer(value)
 
 

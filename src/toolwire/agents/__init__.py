@@ -1,4 +1,4 @@
-"""Tools of servers in the loop of a model: definitions, answers and search for OpenAI, Anthropic and Gemini."""
+"""Tools of servers in the loop of a model of OpenAI, Anthropic or Gemini."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to the calls of a model in the form of its interface: one for each call, in the order of the calls."""
+"""Answers to the calls of a model, in the form of its interface."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Answer(Struct):
 
 
 def write_answers(turn: ModelTurn, answers: Sequence[Answer], *, is_legacy: bool = False) -> list[dict[str, Any]]:
-    """Return the messages that continue the conversation: those of the model, and the answers to its calls."""
+    """Return the messages of the model and the answers to its calls."""
     if not answers:
         return turn.messages if turn.goes_on else []
     return [*turn.messages, *_WRITERS[turn.family](turn, answers, is_legacy)]

@@ -1,4 +1,4 @@
-"""Names of tools and arguments that interfaces take, and the arguments of calls under their own names."""
+"""Names that interfaces take, and the arguments of calls under their own names."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def changed_name(name: str, rule: NameRule, seed: str | None = None) -> str:
 
 
 def restore_arguments(arguments: Json, schema: Schema, rules: SchemaRules, *, renamed: bool, is_strict: bool) -> Json:
-    """Return the arguments that a model wrote for a converted schema, as the tool takes them.
+    """Return the arguments that a model wrote, as the tool takes them.
 
     Raise `TooManySteps` for arguments whose names cannot be found without great work.
     """
     if renamed and rules.properties is not None:
-        arguments = _OwnNames(schema, rules.properties).of(arguments, [schema], 0)
+        arguments = _OwnNames(schema, rules.properties).restore(arguments, [schema], 0)
     restored: Json = without_needless_nulls(arguments, schema) if is_strict else arguments
     return restored
 
 
 class _Members(NamedTuple):
-    """The members and items that a value may have, by the subschemas that may judge it."""
+    """The members and items that a value may have."""
 
     originals: dict[str, str]
     """The names at the tool, by those that models use."""
@@ -61,7 +61,7 @@ class _OwnNames:
         # By the identity of the subschemas, which live as long as this walk.
         self._known: dict[tuple[int, ...], _Members] = {}
 
-    def of(self, value: Json, candidates: list[Json], depth: int) -> Json:
+    def restore(self, value: Json, candidates: list[Json], depth: int) -> Json:
         if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
             return value
         self._steps.spend(1 + len(value) + len(candidates))
@@ -70,11 +70,11 @@ class _OwnNames:
         if found is None:
             found = self._known[key] = self._read(candidates)
         if isinstance(value, list):
-            return [self.of(item, found.items, depth + 1) for item in value]
+            return [self.restore(item, found.items, depth + 1) for item in value]
         restored: dict[str, Json] = {}
         for name, member in dict[str, Json](value).items():
             original = found.originals.get(name, name)
-            restored[original] = self.of(member, found.members.get(original, found.rest), depth + 1)
+            restored[original] = self.restore(member, found.members.get(original, found.rest), depth + 1)
         return restored
 
     def _read(self, candidates: list[Json]) -> _Members:

@@ -1,4 +1,4 @@
-"""Errors of calls in words for a model: what happened, whether it may have run, and whether to try again."""
+"""Errors of calls in words for a model: what happened, and whether to try again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEEDS = {"elicitation": "input from the user", "sampling": "a model", "roots": 
 
 
 def explain(error: BaseException, entry: Entry, redaction: Redaction) -> str:
-    """Return what a model is told about a call that failed. Never a traceback."""
+    """Return what a model reads about a call that failed. Never a traceback."""
     return redaction.text(_explain(error, entry))[:_LONGEST]
 
 
@@ -45,7 +45,7 @@ def _explain(error: BaseException, entry: Entry) -> str:
         case BudgetExceeded():
             return f"{error}. Finish with what is known."
         case ToolChanged():
-            # What has changed may be meant for the model: the application is told, and the model is not.
+            # What has changed may be meant for the model: only the application learns of it.
             return f"The tool {entry.name!r} is unavailable: it is not what was approved. Do without it."
         case Timeout() | OutcomeUnknown():
             return f"{error}. {_again(entry)}"

@@ -1,4 +1,4 @@
-"""`Catalogue`: the tools of all servers in one order, for every interface, with those that are loaded when needed.
+"""`Catalogue`: the tools of all servers in one order, for every interface.
 
 One object answers the list, the search and the call, so that a tool that is found can be called. Tools that come later
 stand at the end: what a model was given before stays the same, byte for byte.
@@ -81,7 +81,7 @@ class Entry(Struct):
     name: str
     """The name at its server."""
     call_name: str
-    """The name by which the client of the toolset calls it."""
+    """The name that the client of the toolset calls it by."""
     tool: t.Tool
     source: Any
     """The server of the toolset that has it."""
@@ -95,13 +95,13 @@ class Entry(Struct):
 
     @property
     def is_parallel(self) -> bool:
-        """Return whether calls of it may run at the same time as others, as far as its server says."""
+        """Return whether calls may run at the same time, as the server says."""
         hints = self.tool.annotations
         return hints is not UNSET and (hints.read_only_hint is True or hints.idempotent_hint is True)
 
     @property
     def is_harmless(self) -> bool:
-        """Return whether a program of the model may call it: it only reads, in a closed world."""
+        """Return whether programs may call it: it only reads, in a closed world."""
         hints = self.tool.annotations
         return hints is not UNSET and hints.read_only_hint is True and hints.open_world_hint is False
 
@@ -206,8 +206,8 @@ class Catalogue:
         if self._entries:
             self._generation = max(entry.generation for entry in self._entries.values()) + 1
 
-    def settle(self) -> None:
-        """Decide which of the tools of the newest generation are deferred, once all servers were listed."""
+    def defer_new_tools(self) -> None:
+        """Decide which tools of the newest generation are deferred, once all servers were listed."""
         fresh = [entry for entry in self._entries.values() if entry.generation == self._generation]
         fresh = [entry for entry in fresh if entry.key not in self._saved]
         if not fresh or not self._is_too_much():
@@ -296,7 +296,7 @@ class Catalogue:
         return found
 
     def definitions(self, target: Target) -> list[dict[str, Any]]:
-        """Return `tools=` for an interface. The dicts are the caller's: changes of them change nothing here."""
+        """Return `tools=` for an interface, as dicts that the caller may change."""
         written = self._written.get(target.name)
         if written is None:
             written = self._written[target.name] = self._write(target)
@@ -340,7 +340,7 @@ class Catalogue:
         return written
 
     def _loaded_at(self, loaded: Mapping[ToolKey, int], place: int) -> Iterator[ToolKey]:
-        """Yield the tools that were found while this generation was the newest, in the order of the searches."""
+        """Yield the tools that were found while this generation was the newest."""
         last = max((entry.generation for entry in self._entries.values()), default=0)
         for key, number in loaded.items():
             if key in self._entries and self._entries[key].is_deferred and min(number, last) == place:
@@ -393,7 +393,7 @@ class Catalogue:
     # --- search ---
 
     def search(self, query: str, limit: int) -> list[tuple[Entry, ToolHit]]:
-        """Return the tools that fit a query, best first, with the names that models know them by."""
+        """Return the tools that fit a query, best first."""
         if self._index is None:
             entries = self.entries
             indexed = [

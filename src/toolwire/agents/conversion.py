@@ -1,4 +1,4 @@
-"""Lists of tools in the form that one interface takes: the same tools give the same bytes, in every process.
+"""Lists of tools in the form of an interface: equal tools give equal bytes.
 
 Names that an interface refuses are changed, and found again: the map belongs to the conversion, never to the process.
 """
@@ -25,7 +25,7 @@ _MAX_DESCRIPTION: Final = 16_384
 
 
 class Loss(Struct, frozen=True):
-    """A part of a tool's definition that one interface cannot say."""
+    """A part of a definition that an interface cannot say."""
 
     target: str
     server: str
@@ -124,7 +124,7 @@ def _strict(converted: ConvertedSchema, target: Target) -> tuple[dict[str, Any],
 
 
 def write_definition(converted: ConvertedTool, members: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a converted tool as an entry of `tools=` of its interface, with its keys in order."""
+    """Write a converted tool as an entry of `tools=`, its keys in order."""
     name, text, schema = (converted.function[key] for key in ("name", "description", "parameters"))
     match converted.target.name:
         case "openai":
@@ -154,7 +154,7 @@ def write_definition(converted: ConvertedTool, members: Mapping[str, Any]) -> di
 
 
 def is_for_models(tool: Tool) -> bool:
-    """Return whether models may call a tool: not one that is visible to the views of its server alone (SEP-1865)."""
+    """Return whether models may call a tool; not those for views alone (SEP-1865)."""
     return "model" in audiences(tool.meta)
 
 
@@ -184,7 +184,7 @@ class Conversion(Struct, frozen=True):
 def convert_tools(
     tools: Iterable[Tool], target: str, *, strict: bool | Collection[str] = False, rule: NameRule | None = None
 ) -> Conversion:
-    """Write the tools of one server for an interface; those for views alone are left out.
+    """Write the tools of a server for an interface, except those for views alone.
 
     `rule` is for names that other interfaces take, too.
     """
@@ -213,7 +213,7 @@ def _order(tool: Tool) -> str:
 
 
 def output_schema(tool: Tool) -> dict[str, Any] | None:
-    """Return the schema of a tool's structured result, its keys in order; None if it has none, or a huge one."""
+    """Return the output schema in order; None without one, or for a huge one."""
     schema = tool.output_schema
     if schema is UNSET or not isinstance(schema, dict):
         return None

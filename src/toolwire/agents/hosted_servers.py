@@ -1,4 +1,4 @@
-"""`hosted`: the members of a request with which a vendor's own MCP client reaches a server by its URL.
+"""`hosted`: what a vendor's own MCP client needs to reach a server.
 
 The vendor then lists the tools and makes the calls. Nothing of this process is between: no approval, budget, pins or
 search of ours.
@@ -36,11 +36,12 @@ def hosted(
     description: str | None = None,
     defer: bool = False,
 ) -> dict[str, Any]:
-    """Return the members of a request (`tools`, `mcp_servers`, `betas`) for a server that the vendor reaches itself.
+    """Return the members of a request for a server that the vendor reaches itself.
 
-    `allow` names the tools that the model gets, all by default. `approve` says when a person is asked: "always",
-    "never", or before calls of the named tools. `token` is a bearer token; agents that a vendor runs take theirs from
-    a vault. Raise `ValueError` for an option that the target does not have, and for a URL that no vendor reaches.
+    They are `tools`, `mcp_servers` and `betas`. `allow` names the tools that the model gets, all by default. `approve`
+    says when a person is asked: "always", "never", or before calls of the named tools. `token` is a bearer token;
+    agents that a vendor runs take theirs from a vault. Raise `ValueError` for an option that the target does not have,
+    and for a URL that no vendor reaches.
     """
     check_reachable(url)
     for what, names in (("allow", allow), ("approve", approve)):
@@ -65,7 +66,7 @@ def check_reachable(url: str) -> None:
 
 
 def unreachable_reason(url: str) -> str:
-    """Return the reason why no vendor reaches a URL; "" if nothing in the URL speaks against it."""
+    """Return why no vendor reaches a URL; "" if nothing speaks against it."""
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".").lower()
     if parts.scheme != "https" or not host:

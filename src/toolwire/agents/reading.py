@@ -1,4 +1,4 @@
-"""Results in the messages of a model's interface, read back as results of tools: for servers that wrap agents.
+"""Results in the messages of an interface, read back for servers that wrap agents.
 
 `read_results` is the inverse of `write_answers`: a result with text, images, PDFs and errors comes back as it was.
 """
@@ -20,7 +20,7 @@ _IMAGE_PLACE: Final = re.compile(r"\[image (\d+) of the next message\]")
 
 
 def read_results(messages: Iterable[Mapping[str, Any]]) -> dict[str, ToolResult]:
-    """Return the results of tools in messages of any interface, by the id of the call, or by the tool's name."""
+    """Return the results in messages of any interface, by call id or tool name."""
     messages = list(messages)
     found: dict[str, ToolResult] = {}
     for at, message in enumerate(messages):
@@ -64,7 +64,7 @@ def _result(blocks: list[t.ContentBlock], *, is_error: bool) -> ToolResult:
 
 
 def _with_prefix(blocks: list[t.ContentBlock]) -> ToolResult:
-    """Read the words by which OpenAI is told of an error."""
+    """Read the words that begin an error at OpenAI."""
     first = blocks[0] if blocks else None
     if not isinstance(first, t.TextContent) or not first.text.startswith(ERROR_PREFIX):
         return _result(blocks, is_error=False)

@@ -1,4 +1,4 @@
-"""Records of a toolset: how calls ended, what they cost, and the end of a run."""
+"""Records of a toolset: how calls ended, and what they cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses of models: which interface one comes from, the calls in it, and the messages to send back with the answers.
+"""Responses of models: their interface, their calls, and the messages to send back.
 
 A response is recognised by its shape, as an object of a vendor's library or as plain JSON, and never by a model's name.
 """
@@ -17,8 +17,8 @@ Family: TypeAlias = Literal["openai", "openai-chat", "anthropic", "gemini"]
 #: How many bytes the arguments of one call may have.
 MAX_ARGUMENTS: Final = 4 * 1024 * 1024
 _SUPPORTED: Final = (
-    "this is no response of a model: give the response of OpenAI (`output` or `choices`), Anthropic (`content`) or "
-    "Gemini (`candidates`), as an object of their libraries or as a dict"
+    "this is not the response of a model: give that of OpenAI (`output` or `choices`), Anthropic (`content`) or Gemini "
+    "(`candidates`), as an object of their libraries or as a dict"
 )
 
 
@@ -56,7 +56,7 @@ class ModelTurn(Struct):
 
 
 def read_response(response: Any) -> ModelTurn:
-    """Return the calls of a response. Raise `TypeError` for a value that is no response."""
+    """Return the calls of a response. Raise `TypeError` for any other value."""
     if isinstance(response, Sequence) and not isinstance(response, str | bytes):
         return _openai([_plain(item) for item in response])
     plain = _plain(response)
@@ -79,7 +79,7 @@ def read_response(response: Any) -> ModelTurn:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object of a vendor's library as JSON types. Members that are not set are left out."""
+    """Return an object of a vendor's library as JSON types, without unset members."""
     if isinstance(value, Mapping):
         return dict(value)
     dump = getattr(value, "model_dump", None)
@@ -195,7 +195,7 @@ def _gemini(content: dict[str, Any], *, has_bytes: bool) -> ModelTurn:
 
 
 def read_arguments(given: Any) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments of a call, or None with words about what is wrong with them."""
+    """Return the arguments of a call, or None and what is wrong with them."""
     if given is None or given == "":
         return {}, ""
     if isinstance(given, Mapping):

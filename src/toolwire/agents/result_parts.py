@@ -1,4 +1,4 @@
-"""Results of tools as parts that every interface can be given: texts, images, documents, and words for the rest."""
+"""Results of tools as parts for any interface: texts, images, documents, words."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ResultParts(Struct):
 def read_result(
     result: ToolResult, mode: ResultMode, *, is_from_program: bool, count: Count, max_tokens: int | None
 ) -> ResultParts:
-    """Return the parts of a result that a model is given. Never raises for what a server may send."""
+    """Return the parts of a result that a model is given. Never raises."""
     for_user = [block for block in result.content if _is_for_user(block)]
     parts = [part for block in result.content if not _is_for_user(block) for part in _parts_of(block)]
     media = [part for part in parts if part.data]
@@ -203,7 +203,7 @@ def says_the_same(texts: list[str], structured: Any) -> bool:
     """Return whether texts are the structured value as JSON, whole or one for each item."""
     values = [structured]
     if isinstance(structured, dict) and list(structured) == ["result"]:
-        values.append(structured["result"])  # A value that is no object is sent inside one.
+        values.append(structured["result"])  # Values other than objects are sent inside one.
     readings = [_reading(text) for text in texts]
     candidates = [*readings, *texts, readings, texts]
     return any(_is_equal(candidate, value) for value in values for candidate in candidates)
@@ -256,12 +256,12 @@ def _replace(value: Any, encoded: dict[str, str]) -> Any:
 
 
 def part_tokens(part: Part, count: Count) -> int:
-    """Estimate the tokens of a part. Media count by their bytes and not by their base64."""
+    """Estimate the tokens of a part; media count by their bytes."""
     return count(part.text) if part.text else 85 + min(len(part.data) // 1_000, 1_500)
 
 
 def cut_text(text: str, tokens: int, count: Count, handle: Callable[[str], str]) -> str:
-    """Return the head and the tail of a long text, and words that say how to read the rest."""
+    """Return head and tail of a long text, and how to read the rest."""
     total = count(text)
     if total <= tokens:
         return text

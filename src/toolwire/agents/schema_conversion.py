@@ -1,4 +1,4 @@
-"""Input schemas of tools in the keywords that one interface takes, with a list of what could not be said.
+"""Input schemas in the keywords of an interface, with a list of what is lost.
 
 A rule that an interface does not take is written into the description beside it. The original schema still judges the
 arguments of each call, so a loss costs a model knowledge and never the check.
@@ -97,7 +97,7 @@ _BROKEN: Final = (TooManySteps, RecursionError, TypeError, ValueError, Attribute
 
 
 def steps_for(schema: Schema) -> int:
-    """Return how many steps the conversion of a schema may take; raise `TooManySteps` if it is too large."""
+    """Return the steps that a schema may take; raise `TooManySteps` for a huge one."""
     parts = measure(schema, MAX_PARTS).parts
     if parts > MAX_PARTS:
         raise TooManySteps
@@ -123,7 +123,7 @@ def _outline(schema: Schema, rules: SchemaRules) -> ConvertedSchema:
 
 
 def sort_keys(schema: Json) -> Json:
-    """Write a schema in one order: its keys and required names sorted, choices as they are."""
+    """Sort the keys and required names of a schema; choices stay as they are."""
     return _sorted(schema, is_schema=True)
 
 
@@ -173,7 +173,7 @@ class _Writer:
             self._steps.spend(measure(value, self._steps.left).parts)
 
     def _spend_on_names(self, names: Json) -> None:
-        """Take as many steps as a mapping or a list has entries, whatever is in them."""
+        """Take as many steps as a mapping or a list has entries."""
         if isinstance(names, dict):
             self._steps.spend(len(names) + (sum(map(len, names)) >> 6))
         elif isinstance(names, list):
@@ -341,7 +341,7 @@ class _Writer:
         return leave_choice_alone(result, inside_definition=False)
 
     def _spread(self, schema: Schema, path: str) -> tuple[Schema, list[str]]:
-        """Write what stands beside a choice into its parts, or the choice in words where it only names members."""
+        """Write what stands beside a choice into its parts, or the choice in words."""
         keyword = next((each for each in ("anyOf", "oneOf") if _is_well_formed(each, schema.get(each))), None)
         beside = {key: value for key, value in schema.items() if key not in _MAY_STAND_BESIDE}
         if keyword is None or not beside:
@@ -379,7 +379,7 @@ class _Writer:
         return {"not": {}}
 
     def _write_inline(self, schema: Schema, path: str, depth: int, unrolled: tuple[str, ...]) -> Json:
-        """Write what a reference leads to in its place; one that leads back to itself ends after some levels."""
+        """Write what a reference leads to in its place, down to some levels."""
         reference = schema["$ref"]
         self._steps.spend(len(reference) >> 6)
         around = {key: value for key, value in schema.items() if key != "$ref"}
@@ -412,7 +412,7 @@ class _Writer:
         return merged
 
     def _rewrites_items(self, schema: Schema) -> bool:
-        """Return whether the items of an array have to be written with one schema for all of them."""
+        """Return whether one schema has to say what all items are."""
         if not self._rules.refuses("prefixItems"):
             return False
         kinds = schema.get("type")
@@ -442,7 +442,7 @@ class _Writer:
         return self._lose(path, keyword, say_rule(keyword, value))
 
 
-# Keywords that stay beside a choice, and those by which a part of a choice says what it is.
+# Keywords that stay beside a choice, and those that say what a part of a choice is.
 _MAY_STAND_BESIDE: Final = frozenset(
     ("anyOf", "oneOf", "title", "description", "default", "nullable", "$defs", "definitions", *_NO_RULE)
 )
@@ -455,7 +455,7 @@ _CHOICES: Final = frozenset(("anyOf", "oneOf", "allOf"))
 
 
 def _is_well_formed(keyword: str, value: Json) -> bool:
-    """Return whether the value of a keyword is of the kind that every interface expects there."""
+    """Return whether the value of a keyword has the kind that interfaces expect."""
     if keyword == "type":
         kinds = value if isinstance(value, list) else [value]
         return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)

@@ -1,4 +1,4 @@
-"""`Source`: one server of a toolset, with the list of its tools, which outlives its connection."""
+"""`Source`: one server of a toolset, whose list outlives its connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def name_of_target(target: Any) -> str:
     elif isinstance(target, Client):
         name = target._target.label
     elif isinstance(target, list | tuple) and target:
-        # The last word that is no option names the server: `npx -y @scope/server-files .`.
+        # The first word after the options names the server: `npx -y @scope/server-files .`.
         words = [word for word in target[1:] if isinstance(word, str) and re.match(r"[@A-Za-z]", word)]
         name = PurePath(words[0] if words else str(target[0])).stem
     else:
@@ -54,7 +54,7 @@ def name_of_target(target: Any) -> str:
 
 
 def check_target(target: Any) -> Any:
-    """Return what a client may connect to. Raise `ValueError` for a text that is not a URL.
+    """Return a target. Raise `ValueError` for a text that is not a URL.
 
     Texts come from configurations and models, and one that names a file would start it.
     """
@@ -127,7 +127,7 @@ class Source:
 
     @property
     def is_cold(self) -> bool:
-        """Return whether the server is a process that has not been started, whose tools are known from the pins."""
+        """Return whether the server is a process to start later, known from the pins."""
         if self.client.connected or self._pins is None or not isinstance(self._target, CommandTarget):
             return False
         return self._is_owned and bool(self._pins.tools(self._target.address))
@@ -144,11 +144,11 @@ class Source:
         if self.failure:
             return time.monotonic() >= self._retry_at
         if self.is_listed and not self.client.connected:
-            return False  # A server that is away says nothing new; the next call connects again.
+            return False  # An unreachable server says nothing new; the next call connects again.
         return self._is_stale or self.client._connector.connection is not self._listed_on
 
     async def list_tools(self, seconds: float | None) -> list[Listed] | None:
-        """Return what the server lists now; None if it cannot be reached, and the last list stays."""
+        """Return what the server lists now; None if it cannot be reached."""
         try:
             async with asyncio.timeout(seconds):
                 await self.client.connect()
@@ -250,7 +250,7 @@ class Source:
     async def call_as_task(
         self, entry: Entry, arguments: Mapping[str, Any], timeout: float | None, on_progress: OnProgress | None
     ) -> TaskHandle:
-        """Call a tool as a task, if approval, budget and pins allow it, and return its handle."""
+        """Call a tool as a task, if it is allowed, and return its handle."""
 
         async def make(arguments: Mapping[str, Any] | None, clock: CallClock | None = None) -> TaskHandle:
             return await self.client.call_tool_as_task(
@@ -266,7 +266,7 @@ class Source:
         return handle
 
     def _safety_listed(self, tools: list[t.Tool]) -> None:
-        """Compare the list of a server that was just started with the pins, so that the program hears of changes."""
+        """Report how the list of a server that was just started differs from its pins."""
         if self._safety is not None:
             self._safety.listed(tools)
 
@@ -327,7 +327,7 @@ def _read_file(path: Any) -> list[tuple[str, Any]]:
     return [(_OTHERS.sub("_", name)[:_LONGEST_NAME], target) for name, target in read_config(path).items()]
 
 
-#: The name of the clients of a toolset, by which servers see that it defers tools by itself.
+#: The name of the clients of a toolset: servers see by it that the toolset defers tools.
 CLIENT_NAME: Final = "toolwire-agents"
 
 

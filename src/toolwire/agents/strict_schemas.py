@@ -1,4 +1,4 @@
-"""Schemas in the strict modes of OpenAI and Anthropic, which check the arguments that a model writes."""
+"""Schemas in the strict modes of OpenAI and Anthropic, which check arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NotStrict(ValueError):
 
 
 def make_strict(schema: Schema, *, is_nullable: bool) -> Schema:
-    """Write a converted schema for strict mode; raise `NotStrict` with the reason where that cannot be done.
+    """Write a converted schema for strict mode; raise `NotStrict` where that cannot be done.
 
     With `is_nullable` every member is required, and null stands for one that is left out.
     """

@@ -1,4 +1,4 @@
-"""`Toolset`: tools of servers in the loop of a model, whatever the vendor: definitions, answers, search."""
+"""`Toolset`: tools of servers in the loop of a model of any vendor."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Toolset:
     """The tools of servers for a model: `async with Toolset("https://…/mcp", ["uvx", "notes"], server) as tools`.
 
     A server is a URL, a command as a list, a `Server` or `Gateway` object, a `Path`, a `Client`, a configuration with
-    `mcpServers`, or a mapping of names to any of these. A text that is no URL is refused: it could name a file. A
+    `mcpServers`, or a mapping of names to any of these. A text other than a URL is refused: it could name a file. A
     `Client` that is connected stays so afterwards.
 
     * `approve`, `budget`, `pins`, `audit`: as in `Client`, for the calls of all servers. They see the name of the
@@ -100,10 +100,10 @@ class Toolset:
     * `max_result_tokens`: longer results are cut, and the model may read on with the tool `read_result`.
     * `code`: whether programs of the model may call tools that only read, in a closed world.
     * `cache_control`: whether the last tool that is not deferred is a breakpoint of Anthropic's prompt cache.
-    * `background`: names of tools whose calls, as tasks, end with the task's id. Others are waited for.
-    * `timeout`: seconds that one call may take. `on_progress` gets its progress, and `on_result` how each call ended.
+    * `background`: names of tools whose calls, as tasks, end with the task's id. All other tasks are waited for.
+    * `timeout`: seconds that a call may take. `on_progress` gets its progress, and `on_result` how each call ended.
     * `count`: counts the tokens of a text; by default an estimate. `redaction` masks secrets in the texts of errors.
-    * `state`: what `state()` returned, for a conversation that goes on in another process.
+    * `state`: what `state()` returned, for a conversation that continues in another process.
     * Other options are those of `Client`, for the servers that the toolset connects to: `elicit`, `sample`, `roots`.
     """
 
@@ -197,7 +197,7 @@ class Toolset:
     # --- servers ---
 
     async def connect(self) -> Self:
-        """Connect to the servers and list their tools. Those that cannot be reached are in `missing`."""
+        """Connect to the servers and list their tools; see `missing` for unreachable ones."""
         self._is_open = True
         await self._refresh()
         return self
@@ -229,12 +229,12 @@ class Toolset:
 
     @property
     def missing(self) -> dict[str, str]:
-        """The servers that cannot be reached, each with the reason. Tools that they listed before stay."""
+        """The unreachable servers, each with the reason. Their tools stay listed."""
         return {source.name: source.failure for source in self._sources if source.failure}
 
     @property
     def unavailable(self) -> dict[tuple[str, str], str]:
-        """The tools that are withheld because they differ from their pins: server and name, with what has changed."""
+        """The tools that differ from their pins, each with what has changed."""
         return {(source.name, name): reason for source in self._sources for name, reason in source.withheld.items()}
 
     async def _refresh(self) -> None:
@@ -258,7 +258,7 @@ class Toolset:
             for source, listed in zip((each for each in due if each not in cold), lists, strict=True):
                 if listed is not None:
                     self._catalogue.update(source, listed)
-            self._catalogue.settle()
+            self._catalogue.defer_new_tools()
 
     async def _list(self, source: Source) -> list[Listed] | None:
         return await source.list_tools(RETRY_SECONDS if source.failure else LIST_SECONDS)
@@ -278,7 +278,7 @@ class Toolset:
 
     @property
     def losses(self) -> list[Loss]:
-        """The rules of schemas that could not be said to the interfaces that definitions were written for."""
+        """The rules that the definitions written so far do not say."""
         return self._catalogue.losses()
 
     @property
@@ -294,18 +294,18 @@ class Toolset:
         return found
 
     def search(self, query: str, limit: int = 5) -> list[ToolHit]:
-        """Return the tools that fit a query, best first, by the names that models know them by.
+        """Return the tools that fit a query, best first, by their shown names.
 
         The exact name of a tool and its beginning come first. `select:a,b` returns tools by their names.
         """
         return [hit for _, hit in self._catalogue.search(query, max(1, limit))]
 
     def state(self) -> dict[str, Any]:
-        """Return the order of the tools and what is loaded, as JSON, for `state=` of a later toolset."""
+        """Return the order of tools and what is loaded, for `state=` later."""
         return self._catalogue.state()
 
     def note_loaded(self, *names: str) -> None:
-        """Note tools as loaded by the names that models know them by, such as those that a hosted search returned."""
+        """Note tools as loaded, such as those that a hosted search returned."""
         for target in (TARGETS["anthropic"], TARGETS["gemini"]):
             self._catalogue.load(entry for name in names if (entry := self._catalogue.find(name, target)) is not None)
 
@@ -316,7 +316,7 @@ class Toolset:
 
         These are the model's own message and one answer to each call, in the form of the vendor; an empty list when
         the model makes no call. `response` is an object of a vendor's library, or its JSON. Whatever happens to a call
-        becomes its answer: nothing raises but a value that is no response, and cancellation.
+        becomes its answer: only cancellation raises, and a value that cannot be a response.
         """
         turn = read_response(response)
         self.note_loaded(*turn.found)
@@ -328,7 +328,7 @@ class Toolset:
         return write_answers(turn, answers, is_legacy=target.name == "gemini-legacy")
 
     def cancel(self, id: str) -> bool:
-        """Cancel a call that runs, by the id that the model gave it. Its answer says so. Return whether it ran."""
+        """Cancel a call by the id that the model gave it; return whether it ran."""
         task = self._running.get(id)
         if task is None or task.done():
             return False
@@ -377,9 +377,9 @@ class Toolset:
         finally:
             self._running = {key: task for key, task in self._running.items() if task not in tasks}
         for task, answer in tasks.items():
-            self._take(task, answer)
+            self._take_result(task, answer)
 
-    def _take(self, done: asyncio.Task[ResultParts], answer: Answer) -> None:
+    def _take_result(self, done: asyncio.Task[ResultParts], answer: Answer) -> None:
         self._cancelled.discard(done)
         if done.cancelled():
             answer.result = error_parts(CANCELLED)
@@ -452,7 +452,7 @@ class Toolset:
         """Call a tool as a task, and return its id as the result."""
         handle = await source.call_as_task(entry, arguments, self._timeout, self._on_progress)
         self.tasks[handle.id] = handle
-        return ToolResult(f"The task {handle.id} was started. It goes on in the background.")
+        return ToolResult(f"The task {handle.id} was started. It runs in the background.")
 
     def _report(self, outcome: CallOutcome) -> None:
         if self._on_result is None:
@@ -490,7 +490,7 @@ class Toolset:
         return arguments, "; ".join(schemas.sentence(problem, "arguments") for problem in problems)
 
     def _say_problem(self, entry: Entry, problem: str, target: Target) -> str:
-        """Say what is wrong with the arguments; with the schema, where the model has not seen it."""
+        """Say what is wrong with the arguments, with the schema if the model lacks it."""
         text = f"The call was not made: {problem}"
         if self._catalogue.is_loaded(entry):
             return text
@@ -527,7 +527,7 @@ class Toolset:
     # --- the toolset's own tools ---
 
     def _answer_own(self, answer: Answer, target: Target) -> ResultParts:
-        """Answer a call of the toolset's own tools, and of a name that it does not know."""
+        """Answer a call of the toolset's own tools, or of an unknown name."""
         call = answer.call
         if call.arguments is None:
             return error_parts(f"The call was not made: {call.problem}")
@@ -591,7 +591,7 @@ class Toolset:
         max_turns: int = 20,
         request: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Let a model work on a prompt until it makes no more calls: the loop of an agent, for tests and examples.
+        """Let a model work on a prompt until it makes no more calls, for tests.
 
         `model` takes a request (`tools` and `messages`, `input` or `contents`, beside the members of `request`) and
         returns the response of its vendor; it may be `async`.
@@ -612,7 +612,7 @@ class Toolset:
 
 
 class BlockingToolset:
-    """A `Toolset` with methods that wait. It lives on the event loop of the blocking clients."""
+    """A `Toolset` whose methods wait, on the event loop of the blocking clients."""
 
     def __init__(self, toolset: Toolset) -> None:
         """`toolset` is the `Toolset` whose methods wait here; `Toolset.sync(...)` makes both."""
@@ -668,7 +668,7 @@ class BlockingToolset:
         max_turns: int = 20,
         request: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Let a model work on a prompt, as `Toolset.run`. `model` is called in a thread, and may wait there."""
+        """Let a model work on a prompt, as `Toolset.run`, but call it in a thread."""
 
         async def ask(asked: dict[str, Any]) -> Any:
             response = await asyncio.to_thread(model, asked)

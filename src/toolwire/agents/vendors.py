@@ -1,4 +1,4 @@
-"""Limits of the interfaces of model vendors: names, keywords, strict modes. Conversion and `toolwire lint` read them.
+"""Limits of the interfaces of model vendors: names, keywords, strict modes.
 
 State of 2026-11-19: openai 3.51.0, anthropic 2.10.0, google-genai 3.3.0, and refusals that their users report.
 """
@@ -48,7 +48,7 @@ REFUSED_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
 }
 #: Keywords that need another one of the same schema, and are refused with it.
 COMPANIONS: Final = {"then": "if", "else": "if", "contains": "not", "unevaluatedProperties": "not"}
-#: Formats of strings that OpenAI's strict mode takes. Gemini knows one of them; its clients drop the others.
+#: Formats of strings that OpenAI's strict mode takes. Gemini knows one of them; its clients drop the rest.
 STRING_FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 #: Keywords that may stand beside `anyOf`: Vertex AI does not count them, or they belong to the whole document.
 BESIDE_CHOICE: Final = frozenset(("anyOf", "nullable", "title", "$defs", "definitions", "$schema"))
@@ -119,7 +119,7 @@ class Target(Struct, frozen=True, kw_only=True):
     names: NameRule
     schema: SchemaRules
     is_strict_nullable: bool = False
-    """Whether strict mode wants every argument required, so that one that may be left out becomes nullable."""
+    """Whether strict mode requires every argument, so that optional ones become nullable."""
     has_strict: bool = False
 
 
