@@ -21,6 +21,7 @@ from toolwire.auth import Principal
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
+from toolwire.testing.clocks import elapse
 from toolwire.testing.failures import Failure
 from toolwire.testing.fuzzing import fuzz
 from toolwire.testing.hostile import attack
@@ -121,14 +122,15 @@ async def test_the_same_seed_makes_the_same_calls() -> None:
     assert len(first) >= 20
 
 
-async def test_a_tool_that_hangs() -> None:
-    server = Server("shop")
+async def test_tool_that_hangs_is_found_on_a_server_that_is_slow_to_list_it() -> None:
+    async def list_slowly(request: Any, outlet: Any) -> Any:
+        await elapse(1.0)
+        return t.ListToolsResult(tools=[t.Tool("wait", {"type": "object"})])
 
-    @server.tool
-    async def wait() -> None:
+    async def hang(request: Any, outlet: Any) -> Any:
         await asyncio.Event().wait()
 
-    (failure,) = await fuzz(server, timeout=0.05)
+    (failure,) = await fuzz(FakeServer({"tools/list": list_slowly, "tools/call": hang}), timeout=0.05)
     assert failure.problem == "did not answer in time"
 
 

@@ -49,30 +49,28 @@ async def fuzz(
 
     `principal` is the caller; tools that they do not see are not called. Without a principal nothing is restricted.
     `elicit` and `sample` answer the questions of tools, as in `Client`. Without them, forms are filled in from their
-    schema, and declined now and then.
+    schema, and declined now and then. `timeout` is for each call.
     """
     failures = []
     asked = MadeUp(Random(seed))
     with uncounted(server), hidden_causes() as causes:
-        async with _client(server, principal, timeout, elicit or asked.elicitation, sample or asked.sampling) as client:
+        async with _client(server, principal, elicit or asked.elicitation, sample or asked.sampling) as client:
             known = {tool.name: tool for tool in await client.list_tools(audience=None)}
             for tool in chosen(known, tools):
-                found = await _Trial(client, tool, asked, causes, Random(f"{seed} {tool.name}")).run(examples)
+                random = Random(f"{seed} {tool.name}")
+                found = await _Trial(client, tool, asked, causes, random, timeout).run(examples)
                 if found is not None:
                     failures.append(found)
     return failures
 
 
 @asynccontextmanager
-async def _client(server: Any, principal: Any, timeout: float, elicit: Any, sample: Any) -> AsyncIterator[Client]:
+async def _client(server: Any, principal: Any, elicit: Any, sample: Any) -> AsyncIterator[Client]:
     if principal is not None:
-        async with connect(server, principal=principal, timeout=timeout, elicit=elicit, sample=sample, roots=()) as (
-            client,
-            _,
-        ):
+        async with connect(server, principal=principal, elicit=elicit, sample=sample, roots=()) as (client, _):
             yield client
     else:
-        async with Client(server, timeout=timeout, elicit=elicit, sample=sample, roots=()) as client:
+        async with Client(server, elicit=elicit, sample=sample, roots=()) as client:
             yield client
 
 
@@ -90,13 +88,20 @@ class _Trial:
     """A tool that is called again and again."""
 
     def __init__(
-        self, client: Client, tool: t.Tool, asked: MadeUp, causes: list[BaseException], random: Random
+        self,
+        client: Client,
+        tool: t.Tool,
+        asked: MadeUp,
+        causes: list[BaseException],
+        random: Random,
+        timeout: float,
     ) -> None:
         self._client = client
         self._tool = tool
         self._asked = asked
         self._causes = causes
         self._random = random
+        self._timeout = timeout
         self._validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
 
     async def run(self, examples: int) -> Failure | None:
@@ -123,7 +128,7 @@ class _Trial:
         self._asked.given.clear()
         problem = None
         try:
-            await self._client.call_tool(self._tool.name, arguments)
+            await self._client.call_tool(self._tool.name, arguments, timeout=self._timeout)
         except Timeout:
             problem = "did not answer in time"
         except ProtocolError as error:
@@ -147,7 +152,7 @@ class _Trial:
 
     async def _accepts(self, arguments: dict[str, Any]) -> bool:
         try:
-            result: ToolResult = await self._client.call_tool(self._tool.name, arguments)
+            result: ToolResult = await self._client.call_tool(self._tool.name, arguments, timeout=self._timeout)
         except ProtocolError as error:
             return error.code != INVALID_PARAMS
         return not result.is_error
