@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import patience
 
 from toolwire import Client, Server
 from toolwire.protocol.errors import OutcomeUnknown
@@ -16,8 +17,10 @@ from toolwire.testing import elapse
 
 SIGNS = {LATEST_LEGACY: "ping", MODERN: "server/discover"}
 
-# Answers until it is told to hang, which blocks its loop for longer than a ping may take.
+# Answers until it is told to hang, which blocks its loop.
 HANGS_ONCE = """
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,9 @@ server = Server("hangs")
 
 @server.tool
 async def hang() -> None:
-    time.sleep(2.5)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Path(sys.argv[1]).touch()
+    time.sleep(600)
 
 @server.tool
 def add(a: int, b: int) -> int:
@@ -67,11 +72,18 @@ async def _signs(revision: str, **options: Any) -> int:
 async def test_hung_server_is_replaced_by_the_next_call(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(HANGS_ONCE)
-    target = [sys.executable, str(file)]
-    async with Client(target, ping_interval=1) as client, client.listen(tools=True) as changes:
+    hung = tmp_path / "hung"
+    target = [sys.executable, str(file), str(hung)]
+    async with Client(target, ping_interval=10) as client, client.listen(tools=True) as changes:
         listening = asyncio.ensure_future(anext(aiter(changes)))
+        calling = asyncio.ensure_future(client.call_tool("hang", timeout=300))
+        async with patience("the call"):
+            while not hung.exists():
+                await asyncio.sleep(0.01)
+        while not calling.done():
+            await elapse(10)
         with pytest.raises(OutcomeUnknown):
-            await client.call_tool("hang", timeout=300)
+            await calling
         assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
         assert (await listening).kind == "tools", "what it listens for counts as changed after the restart"
 

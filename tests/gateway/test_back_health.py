@@ -44,6 +44,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.revisions import MODERN
 from toolwire.server import list_changes
 from toolwire.server_texts import ServerTexts
+from toolwire.testing import elapse
 from toolwire.util.backoff import Backoff
 
 ERAS = pytest.mark.parametrize("back", [MODERN, "2025-11-25"])
@@ -238,6 +239,7 @@ def made() -> Server:
 SOON = Breaker(failures=2, pause=0.01, longest=0.02)
 LATER = Breaker(failures=2, pause=1000, longest=1000)
 QUICK = Health(every=1000, timeout=0.05)
+CALL_SECONDS = 10.0
 
 
 @asynccontextmanager
@@ -248,7 +250,7 @@ async def scene(
     async with faulty(b=made()) as pool:
         gateway = Gateway("front", metrics=True).add("good", one("good", "run"))
         place = HttpTarget("http://b/mcp", pool=pool)
-        settings = {"health": QUICK, "timeout": 30, "revision": back, **options}
+        settings = {"health": QUICK, "timeout": CALL_SECONDS, "revision": back, **options}
         gateway.add("b", place, breaker=breaker, **settings)
         async with testing.connect(gateway, revision=front) as (client, _):
             assert not (await client.call_tool("b_run")).is_error
@@ -345,7 +347,7 @@ async def test_errors_of_tools_and_of_the_application_say_nothing_about_health(b
 
 @pytest.mark.covers("GW-9.4")
 async def test_one_call_finds_out_whether_a_server_works_while_others_are_refused() -> None:
-    async with scene(MODERN, timeout=0.2) as (gateway, client, pool):
+    async with scene(MODERN) as (gateway, client, pool):
         pool.faults["b"] = "503"
         for _ in range(2):
             await client.call_tool("b_run")
@@ -358,6 +360,7 @@ async def test_one_call_finds_out_whether_a_server_works_while_others_are_refuse
         await until(lambda: pool.calls("b") == 1)
         assert "is unreachable" in (await client.call_tool("b_run")).text
         assert pool.calls("b") == 1
+        await elapse(CALL_SECONDS)
         assert "is unreachable" not in (await trying).text
         # It failed, and so does the health check.
         await until(lambda: gateway.backs["b"].breaker == "open")
@@ -381,7 +384,7 @@ async def two_callers(back: str, breaker: Breaker) -> AsyncIterator[tuple[Gatewa
         gateway = Gateway("front")
         # The server may be slow to give a sign of life on a busy machine. The test of a server that hangs has its own.
         place, patient = HttpTarget("http://b/mcp", pool=pool), Health(every=1000, timeout=30)
-        gateway.add("b", place, breaker=breaker, health=patient, timeout=0.2, revision=back)
+        gateway.add("b", place, breaker=breaker, health=patient, timeout=CALL_SECONDS, revision=back)
         async with (
             testing.connect(gateway, principal=Principal("ann")) as (ann, _),
             testing.connect(gateway, principal=Principal("bob")) as (bob, _),
@@ -396,7 +399,10 @@ async def test_a_slow_tool_of_one_caller_does_not_keep_others_out(back: str) -> 
     async with two_callers(back, LATER) as (gateway, ann, bob, pool):
         for _ in range(2):
             pool.sent.clear()
-            late = await asyncio.gather(*(ann.call_tool("b_slow") for _ in range(LATER.failures)))
+            calls = [asyncio.ensure_future(ann.call_tool("b_slow")) for _ in range(LATER.failures)]
+            await until(lambda: pool.calls("b") == LATER.failures)
+            await elapse(CALL_SECONDS)
+            late = await asyncio.gather(*calls)
             assert all("was not answered within" in each.text for each in late)
             assert gateway.backs["b"].breaker == "closed"
             await until(lambda: signs(pool) == 1 and gateway.backs["b"].error is None)
@@ -414,7 +420,10 @@ async def test_a_slow_call_does_not_decide_what_happens_to_a_half_open_breaker(b
         await until(lambda: gateway.backs["b"].breaker == "open")
         pool.heal()
         await until(lambda: gateway.backs["b"].breaker == "half-open")
+        pool.sent.clear()
         trying = asyncio.ensure_future(ann.call_tool("b_slow"))
+        await until(lambda: pool.calls("b") == 1)
+        await elapse(CALL_SECONDS)
         await until(lambda: gateway.backs["b"].breaker != "half-open")
         assert gateway.backs["b"].breaker == "closed"
         assert await bob.call_tool("b_run", returns=str) == "b"

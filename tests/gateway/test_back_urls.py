@@ -84,7 +84,7 @@ def used(gateway: Gateway) -> list[bool]:
 @ERAS
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_calls_go_to_another_address_and_back_again(back: str, fault: str) -> None:
-    async with scene(back, timeout=0.2 if fault == "hangs" else 30) as (gateway, client, pool):
+    async with scene(back, timeout=0.5 if fault == "hangs" else 30) as (gateway, client, pool):
         pool.faults["a"] = fault
         pool.sent.clear()
         failed = 0

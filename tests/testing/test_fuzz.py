@@ -21,7 +21,7 @@ from toolwire.auth import Principal
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
-from toolwire.testing.clocks import elapse
+from toolwire.testing import elapse
 from toolwire.testing.failures import Failure
 from toolwire.testing.fuzzing import fuzz
 from toolwire.testing.hostile import attack
