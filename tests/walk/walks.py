@@ -22,7 +22,7 @@ LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
 WARM_UP = 30
 BATCH = 10
-BATCHES = 3
+BATCHES = 12
 PATIENCE = 60.0
 
 Message = dict[str, Any]
