@@ -130,6 +130,9 @@ class RedisStores(Stores):
     def evictions(self) -> Evictions:
         return self._link.evictions
 
+    def may_lack_writes(self) -> bool:
+        return self._link.may_lack_writes
+
     def close(self) -> None:
         """Finish what is under way and close the connections. The stores cannot be used afterwards."""
         self._link.close()

@@ -33,6 +33,9 @@ _logger = logging.getLogger("toolwire.stores")
 
 #: How long one wait for messages lasts. After each one the bus compares its numbers with those of Redis.
 LISTEN_SECONDS: Final = 5.0
+#: How long after another process of Redis began to answer its last writes may be missing: the process that runs a task
+#: connects again within two seconds, and writes its record again.
+_RESTORE_SECONDS: Final = 3.0
 
 #: A function that sends one command on the second connection, and returns its reply.
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
@@ -215,6 +218,11 @@ class RedisLink:
                 call_guarded(repeated.ended)
                 return
             await asyncio.sleep(pause)
+
+    @property
+    def may_lack_writes(self) -> bool:
+        """True while processes may be about to write again what a failover has lost."""
+        return time.monotonic() < self.changed_at + _RESTORE_SECONDS
 
     @property
     def evictions(self) -> Evictions:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from toolwire.stores import redis_queue_scripts as scripts
 from toolwire.stores.memory import StoreFull
@@ -17,10 +16,6 @@ from toolwire.stores.redis_link import RedisLink
 from toolwire.stores.redis_scripts import LIST, SWEEP, Script, list_arguments
 
 _logger = logging.getLogger("toolwire.stores")
-
-#: How long no tasks are taken after another process of Redis began to answer. It may have lost that a task was taken:
-#: the process that runs the task connects again within two seconds, and writes its record again.
-_RESTORE_SECONDS: Final = 3.0
 
 
 class RedisQueue:
@@ -85,8 +80,8 @@ class RedisQueue:
         passing_over: Collection[str] = (),
     ) -> list[Task]:
         most = check_limit(most)
-        if time.monotonic() < self._link.changed_at + _RESTORE_SECONDS:
-            return []
+        if self._link.may_lack_writes:
+            return []  # It may have lost that a task was taken: the process that runs the task comes first.
         lists = (*_list_arguments(kinds), *_list_arguments(passing_over))
         names: list[bytes] = []
         doubts: list[bytes] | None = None

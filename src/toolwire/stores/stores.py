@@ -69,5 +69,9 @@ class Stores:
         """Return the evictions of the store; None for a store that never evicts."""
         return None
 
+    def may_lack_writes(self) -> bool:
+        """Return whether processes may be about to write again what the store lost."""
+        return False
+
     def close(self) -> None:
         """Close files and connections, and end threads. The stores cannot be used afterwards."""

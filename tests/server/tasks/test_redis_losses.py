@@ -143,9 +143,11 @@ async def test_tasks_survive_a_crash_of_redis_that_loses_the_last_writes(
             while 4 not in gates:
                 await asyncio.sleep(0.01)
 
+            assert not stores.may_lack_writes()
             redis.kill()
             redis.start()
             await until_answered(stores.check)
+            assert stores.may_lack_writes()
 
             async def stored(task: str) -> Any:
                 """The task as another process reads it: from the store."""

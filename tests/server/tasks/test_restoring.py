@@ -10,9 +10,10 @@ import pytest
 from tests.cases import cases
 from tests.server.tasks.conftest import Clock
 from tests.server.tasks.replicas import ADA, LEASE, Replica, pass_time, settled, shared_stores
-from tests.server.tasks.talking import begin, look, outcome, reaches, text_in
+from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, text_in
 
 from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INVALID_PARAMS
 from toolwire.stores import Evictions, Held, MemoryQueue, Ready, Stores, Task
 
 GONE = "The server lost contact with the process that ran this task; the task may have run"
@@ -92,6 +93,36 @@ async def test_a_running_task_survives_what_the_store_lost(tool: str, loss: str,
         assert stored is not None
         assert rules.decode(stored).status == "completed"
         assert replica.ran == [(tool, 1, 1)]
+
+
+@pytest.mark.covers("FLT-17")
+@pytest.mark.parametrize("revision", DIALECTS)
+async def test_no_task_is_unknown_while_the_process_that_runs_it_may_write_it_again(
+    revision: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = shared_stores(clock)
+    here, there = Replica(shared), Replica(shared)
+    methods = ("tasks/get", "tasks/cancel") + (("tasks/result",) if revision == CORE else ())
+    async with (
+        here.serving(revision) as a,
+        there.serving(revision) as b,
+        a(principal=ADA) as client,
+        b(principal=ADA) as other,
+    ):
+        task = await begin(client, "once", {"number": 1})
+        await here.started.wait()
+        await shared.kv.delete(await key_of(shared, task))
+        with monkeypatch.context() as failover:
+            failover.setattr(Stores, "may_lack_writes", lambda self: True)
+            for method in methods:
+                answer = await other.error(method, {"taskId": task})
+                assert answer["message"] == "The tasks cannot be reached now; try again later"
+        for method in methods:
+            assert (await other.error(method, {"taskId": task}))["code"] == INVALID_PARAMS
+        fail_over(here)
+        await settled()
+        here.go.set()
+        assert text_in(await outcome(other, task)) == "once 1 by ada"
 
 
 @pytest.mark.covers("FLT-9")

@@ -407,6 +407,20 @@ async def test_a_creation_whose_answer_was_lost_leaves_no_task_behind(clock: Clo
         assert (replica.ran, replica.tasks.slots.running) == ([], 0)
 
 
+async def test_a_client_learns_that_a_waiting_task_may_run_whose_creation_was_not_confirmed(clock: Clock) -> None:
+    """Another process may take it before it is cancelled, so that a client must not try again."""
+    shared = shared_stores(clock)
+    full, free = Replica(shared, limits=FULL), Replica(shared)
+    async with full.serving() as join, free.serving(), join(principal=ADA) as client:
+        await fill(client, full)
+        full.line.lost_answers.add("change")
+        error = await client.error("tools/call", {"name": "once", "arguments": {"number": 1}})
+        assert error["message"] == "The store did not confirm the task; it may have been accepted, and may run"
+        await pass_time(clock, 2)
+        assert free.ran in ([], [("once", 1, 1)])
+        full.go.set()
+
+
 async def test_a_record_that_cannot_be_read_leaves_the_queue(clock: Clock) -> None:
     shared = shared_stores(clock)
     full, free = Replica(shared, limits=FULL), Replica(shared)

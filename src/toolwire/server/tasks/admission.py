@@ -31,7 +31,14 @@ from toolwire.server.tasks.callers import Gone, caller_in, line_of, owner_of, re
 from toolwire.server.tasks.parts import TaskParts
 from toolwire.server.tasks.running_tasks import Run
 from toolwire.server.tasks.service import TaskService
-from toolwire.server.tasks.task_records import TasksUnreachable, decode_record, id_in, kind_of, owner_in
+from toolwire.server.tasks.task_records import (
+    TasksUnreachable,
+    TaskUnconfirmed,
+    decode_record,
+    id_in,
+    kind_of,
+    owner_in,
+)
 from toolwire.server.tasks.tasks_elsewhere import TasksElsewhere
 from toolwire.stores import LeaseLost, QueueFull, Ready, Task
 from toolwire.wire.shares import Caller, Shares, Taken, is_distinct
@@ -154,6 +161,8 @@ class Acceptance:
             await self._tasks.create_for(run, most_ready=limits.tasks_waiting, origin=process, **details)
         except QueueFull:
             raise Taken(limits.tasks_waiting, "tasks waiting", 5, own=False) from None
+        except TasksUnreachable:
+            raise TaskUnconfirmed from None
         await self._tasks.announce_ready()
         return None
 

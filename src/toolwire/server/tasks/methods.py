@@ -114,7 +114,7 @@ class TaskMethods:
     async def _find(self, call: Call) -> Record:
         record = await self._tasks.records.find(self._key(call))
         if record is None:
-            raise rules.unknown_task()
+            raise self._tasks.records.error_for_missing()
         await self._tasks.permissions.check(call, task_of(record))
         return record
 
@@ -131,7 +131,7 @@ class TaskMethods:
 
         record = await self._tasks.change(self._key(call), edit_usable)
         if record is None:
-            raise rules.unknown_task()
+            raise self._tasks.records.error_for_missing()
         return record
 
     async def _usable(self, call: Call, identifiers: list[str]) -> list[Record]:
@@ -200,7 +200,7 @@ class TaskMethods:
                     bell.clear()
                     record = await following.watch(key, await self._find(call))
                     if record is None:
-                        raise rules.unknown_task()
+                        raise self._tasks.records.error_for_missing()
                     record = self._tasks.permissions.mask(call, record)
                     if record.over:
                         return rules.payload(self._tasks.ends.in_words_of(call.revision, record))

@@ -58,6 +58,13 @@ class TasksUnreachable(ProtocolError):
         super().__init__(INTERNAL_ERROR, "The tasks cannot be reached now; try again later")
 
 
+class TaskUnconfirmed(ProtocolError):
+    """The store may have a new task that waits, so any process may run it."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "The store did not confirm the task; it may have been accepted, and may run")
+
+
 class Changed(NamedTuple):
     """The outcome of a change."""
 
@@ -256,6 +263,11 @@ class Records:
             await asyncio.shield(ending)
         data = self._recent.get(key) or await reached(self._stores.kv.get(key))
         return None if data is None else decode_record(key, data)
+
+    def error_for_missing(self) -> ProtocolError:
+        """Return what the caller gets whose task is not in the store."""
+        # After a failover the process that runs the task may be about to write it again.
+        return TasksUnreachable() if self._stores.may_lack_writes() else rules.unknown_task()
 
     def recent_ends(self) -> list[tuple[str, bytes, float]]:
         """Return recent ends written by this process, each with the seconds left of its time."""
