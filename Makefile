@@ -21,7 +21,7 @@ MUTANTS  ?=
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
-# fleet: which scenes ("short" for two minutes of them, all if none is named), and for how long replicas are killed.
+# fleet: which scenes ("short" for four minutes of them, all if none is named), and for how long replicas are killed.
 SCENES   ?=
 SECONDS  ?= 100
 # fleet: the commit from which the upgrade scenes begin (each has one of its own if none is named).
@@ -183,7 +183,7 @@ simulate-mistakes: $(READY) # make mistakes on purpose and see that the simulati
 kills: $(READY) # kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
-fleet: $(READY) # run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for two minutes; Linux)
+fleet: $(READY) # run three replicas on Redis behind nginx through outages, kills and upgrades (SCENES=short for four minutes; Linux)
 	FLEET_SECONDS=$(SECONDS) $(if $(OLD),FLEET_BEFORE=$(OLD)) $(BIN)/python -m tests.fleet $(SCENES)
 
 walk: $(READY) # compare the opcodes of eight calls with tests/walk/counts.toml (WALK=http-modern shows one of them)

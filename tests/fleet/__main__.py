@@ -1,7 +1,7 @@
 """Runs a real fleet through everything that goes wrong, and counts what was lost or doubled: `make fleet`.
 
-    python -m tests.fleet                     all scenes, about ten minutes
-    python -m tests.fleet short               two minutes of them
+    python -m tests.fleet                     all scenes, about twenty minutes
+    python -m tests.fleet short               four minutes of them
     python -m tests.fleet outage-40 kills     some scenes
 
 Each scene has three replicas of `tests/fleet/server.py`, a Redis and an nginx of its own. The exit status is 1 if

@@ -16,6 +16,7 @@ from tests.fleet.replicas import DRAIN, Address, FleetError, Nginx, Process, Red
 from tests.fleet.traffic import PATIENCE, Traffic, client_of
 
 from toolwire import Client
+from toolwire.stores.redis_address import DEFAULT_PREFIX
 
 #: Seconds in which a replica that works has run a short task.
 _SHORT = 45.0
@@ -39,10 +40,11 @@ class Fleet:
         self.ledger = Ledger()
         self.redis = Redis("redis", folder)
         self.standby = Redis("redis-standby", folder)
-        self.address = Address(self.redis)
+        self.addresses = [Address(self.redis) for _ in clocks]
+        """The address of the store for each replica."""
         self.replicas = [
-            Replica(number, folder, self.address.url, environment or {}, clock)
-            for number, clock in enumerate(clocks, start=1)
+            Replica(number, folder, address.url, environment or {}, clock)
+            for number, (address, clock) in enumerate(zip(self.addresses, clocks, strict=True), start=1)
         ]
         self.nginx = Nginx(folder, self.replicas)
         self.traffic = Traffic(self.nginx.url, self.ledger, kills=kills)
@@ -57,7 +59,8 @@ class Fleet:
         processes: list[Process] = [*self.replicas, self.nginx, self.redis, self.standby]
         try:
             await self.redis.start()
-            await self.address.open()
+            for address in self.addresses:
+                await address.open()
             async with asyncio.TaskGroup() as group:
                 for replica in self.replicas:
                     group.create_task(replica.start())
@@ -67,7 +70,8 @@ class Fleet:
         finally:
             for process in processes:
                 process.signal(signal.SIGKILL)
-            await self.address.cut()
+            for address in self.addresses:
+                await address.cut()
             await asyncio.gather(*(process.ended() for process in processes), return_exceptions=True)
             await self.traffic.close()
             for client in self._direct.values():
@@ -136,6 +140,14 @@ class Fleet:
         _, wrong = await replica.stop()
         self.ledger.wedged += wrong
 
+    def gone(self, replica: Replica) -> None:
+        """Enter that a replica cannot reach its fleet from now on, which may lose what it has begun."""
+        self.ledger.losses.append(Loss(replica.name, time.monotonic()))
+
+    async def evict(self, name: str) -> bool:
+        """Delete a key of the stores, as a Redis does that evicts keys; return whether it was there."""
+        return (await self.redis.command("DEL", f"{{{DEFAULT_PREFIX}}}:{name}")).startswith(b":1")
+
     async def replicate(self) -> None:
         """Start a second Redis that follows the first, and wait until it has caught up."""
         await self.standby.start()
@@ -143,6 +155,11 @@ class Fleet:
         async with asyncio.timeout(60):
             while await self.standby.figure("replication", "master_link_status") != "up":
                 await asyncio.sleep(0.05)
+
+    def promote(self) -> None:
+        """Lead new connections to the standby."""
+        for address in self.addresses:
+            address.target = self.standby.port
 
     async def recovered(self) -> None:
         """Wait until every replica says that it is ready."""

@@ -9,14 +9,16 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).resolve().parent / "server.py"
+COMMAND = Path(__file__).resolve().parent / "toolwire_with_clock.py"
 KEY = "the-key-of-the-fleet"
 SECRET = "the same secret at every replica of the fleet"
 START_SECONDS = 60.0
@@ -147,14 +149,23 @@ class Replica(Process):
             "FLEET_STORES": stores,
             "FLEET_KEY": KEY,
             "TOOLWIRE_SECRET": SECRET,
-            "FLEET_CLOCK": str(clock),
+            "FLEET_CLOCK": str(folder / f"{self.name}.clock"),
             **environment,
         }
+        self._clock = folder / f"{self.name}.clock"
+        self._clock.touch()
+        self.set_clock(clock)
+
+    def set_clock(self, seconds: float) -> None:
+        """Set its time of day to so many seconds ahead of the right one, also while it runs."""
+        # Its process has mapped this file, so no other one may take its place.
+        with self._clock.open("r+b") as file:
+            file.write(struct.pack("d", seconds))
 
     async def start(self, **environment: str) -> None:
         """Start it and wait until it is ready. `environment` stays for later starts."""
         self._environment |= environment
-        command = [sys.executable, "-m", "toolwire", *self._command, "--port", str(self.port)]
+        command = [sys.executable, "-P", COMMAND, *self._command, "--port", str(self.port)]
         await self.spawn(command, self._environment)
         await self.ready()
 
@@ -184,7 +195,9 @@ _NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx-errors.log;
 events {{ worker_connections 8192; }}
 http {{
-  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  log_format fleet '$msec $request_time $upstream_addr $request_method $status '
+                   '$http_mcp_session_id $http_last_event_id';
+  access_log {folder}/nginx-requests.log fleet; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   upstream fleet {{ {servers} }}
   server {{
@@ -251,6 +264,14 @@ class Redis(Process):
         await self.spawn([program, *options])
         await self.answers(self.port, b"PING\r\n", b"+PONG")
 
+    async def crash(self, seconds: float) -> None:
+        """End it after so many seconds, and lose what it wrote in them, as a machine does that loses its power."""
+        (written,) = self._folder.glob("appendonlydir/*.incr.aof")
+        size = written.stat().st_size
+        await asyncio.sleep(seconds)
+        await self.kill()
+        os.truncate(written, size)
+
     async def command(self, *words: str | int | bytes) -> bytes:
         """Send one command by hand, and return the beginning of the reply."""
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
@@ -264,9 +285,10 @@ class Redis(Process):
 
 
 class Address:
-    """The address of the store. Replicas know no other; it can be cut off, and lead to another Redis from now on.
+    """The address of the store for one process or more, which know no other. It can lead to another Redis from now on.
 
-    A connection that is open stays with the Redis that it was opened to, as with a name in DNS or a service address.
+    It can be cut off, and lose what is sent. A connection that is open stays with the Redis that it was opened to, as
+    with a name in DNS or a service address.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -275,17 +297,34 @@ class Address:
         self.target = redis.port
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._loses_commands = self._loses_answers = False
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, limit=1024 * 1024)
+        """Lead to the Redis, on new connections."""
+        self._loses_commands = self._loses_answers = False
+        self.drop()
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, limit=1024 * 1024)
 
     async def cut(self) -> None:
         """Close all connections, and refuse new ones until `open` is called."""
         if self._server is not None:
             self._server.close()
+        self.drop()
+        self._server = None
+
+    def drop(self) -> None:
+        """Close all connections; new ones are served."""
         for writer in tuple(self._writers):
             writer.transport.abort()
-        self._server = None
+
+    async def swallow(self) -> None:
+        """Keep all connections, also new ones, and pass nothing on until `open` is called: TCP that is half open."""
+        self._loses_commands = self._loses_answers = True
+
+    async def lose_answers(self) -> None:
+        """Pass on commands, which Redis carries out, and no answer to them until `open` is called."""
+        self._loses_answers = True
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -295,17 +334,20 @@ class Address:
             return
         self._writers |= {writer, back}
         try:
-            await asyncio.gather(_pumped(reader, back), _pumped(there, writer))
+            await asyncio.gather(
+                _pumped(reader, back, lambda: self._loses_commands), _pumped(there, writer, lambda: self._loses_answers)
+            )
         finally:
             self._writers -= {writer, back}
 
 
-async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on bytes until either side ends."""
+async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: Callable[[], bool]) -> None:
+    """Pass on bytes until either side ends, except for those that are lost."""
     try:
         while data := await reader.read(256 * 1024):
-            writer.write(data)
-            await writer.drain()
+            if not is_lost():
+                writer.write(data)
+                await writer.drain()
     except OSError:
         pass
     finally:

@@ -14,13 +14,24 @@ from pathlib import Path
 from tests.fleet.fleet import Fleet
 from tests.fleet.gateway_scenes import GATEWAY_SCENES, GatewayScene
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
-from tests.fleet.replicas import FleetError
+from tests.fleet.replicas import Address, FleetError
 from tests.fleet.versions import PRESENT, commit_before, unpack_source
 
 #: How long replicas are killed, in the scene that does nothing else.
 KILLS_SECONDS = float(os.environ.get("FLEET_SECONDS") or 100)
 #: How many tasks run when a replica is taken over.
 MANY = int(os.environ.get("FLEET_TASKS") or 50_000)
+
+#: The keys of the queue in Redis. `stores/redis_queue_scripts.py` says what each has.
+QUEUE_KEYS = tuple(
+    f"queue-{name}"
+    for name in (
+        *("places", "ends", "ages", "delays", "lines", "turns", "held", "counts"),
+        *("leases", "renewals", "processes", "gone", "buried"),
+    )
+)
+#: So few that tasks also wait and are taken.
+FEW_SLOTS = {"FLEET_SLOTS": "8"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,14 @@ async def restarted(fleet: Fleet) -> Callable[[], Awaitable[None]]:
 
 async def cut_off(fleet: Fleet) -> Callable[[], Awaitable[None]]:
     """Cut the network between the replicas and Redis."""
-    await fleet.address.cut()
-    return fleet.address.open
+    for address in fleet.addresses:
+        await address.cut()
+
+    async def back() -> None:
+        for address in fleet.addresses:
+            await address.open()
+
+    return back
 
 
 async def outage(
@@ -87,15 +104,51 @@ async def outage(
     await fleet.load(8)
 
 
-async def questions(fleet: Fleet) -> None:
-    """Ask users while Redis goes away five times, for four seconds each."""
-    await fleet.traffic.start_questions()
+async def flapping(fleet: Fleet, seconds: float, is_answer_lost: bool) -> None:
+    """Have tasks while connections to Redis drop again and again."""
+    fleet.start_load()
     await fleet.load(3)
+    await fleet.place(seconds / 2, each=3)
+    await flap(fleet, seconds, is_answer_lost)
+    await fleet.recovered()
+    await fleet.load(8)
+
+
+async def flap(fleet: Fleet, seconds: float, is_answer_lost: bool) -> None:
+    """Drop all connections to Redis again and again; `is_answer_lost`: what it answers just before that is lost."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await fleet.load(0.7)
+        if is_answer_lost:
+            for address in fleet.addresses:
+                await address.lose_answers()
+            await fleet.load(0.3)
+        for address in fleet.addresses:
+            await address.open()
+
+
+async def away_five_times(fleet: Fleet) -> None:
+    """Take Redis away five times, for four seconds each."""
     for take_away in (cut_off, paused, cut_off, paused, cut_off):
         bring_back = await take_away(fleet)
         await fleet.load(4)
         await bring_back()
         await fleet.load(3)
+
+
+async def killed_in_turn(fleet: Fleet) -> None:
+    """Kill each replica once."""
+    for victim in fleet.replicas:
+        await fleet.kill(victim)
+        await victim.start()
+        await fleet.load(4)
+
+
+async def questions(fleet: Fleet, during: Callable[[Fleet], Awaitable[None]]) -> None:
+    """Ask users while something goes wrong."""
+    await fleet.traffic.start_questions()
+    await fleet.load(3)
+    await during(fleet)
     await fleet.recovered()
     await fleet.load(5)
     for revision in (LEGACY, MODERN):
@@ -137,6 +190,23 @@ async def wrong_clocks(fleet: Fleet) -> None:
     await fleet.load(45)
 
 
+async def jumping_clocks(fleet: Fleet) -> None:
+    """Set clocks an hour forth and back while tasks run, and kill the replica whose clock jumped most."""
+    fleet.start_load()
+    await fleet.place(60.0, each=2)
+    first, second, _ = fleet.replicas
+    for replica, seconds in ((first, 3600.0), (second, -3600.0), (first, -7200.0)):
+        await fleet.load(5)
+        replica.set_clock(seconds)
+        await fleet.place(3.0, each=2)
+    await fleet.load(5)
+    tasks = await fleet.place(20.0, each=2, replicas=[first])
+    await fleet.kill(first)
+    await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
+    await first.start()
+    await fleet.load(8)
+
+
 async def blocked(fleet: Fleet) -> None:
     """Hold the loop of one replica for 45 seconds while it has tasks."""
     fleet.start_load()
@@ -156,6 +226,41 @@ async def frozen(fleet: Fleet) -> None:
     victim.signal(signal.SIGSTOP)
     await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
     victim.signal(signal.SIGCONT)
+    await fleet.recovered()
+    await fleet.load(8)
+
+
+async def separated(fleet: Fleet, separate: Callable[[Address], Awaitable[None]]) -> None:
+    """Keep a replica from Redis until the others have taken its tasks over, and then some seconds more."""
+    fleet.start_load()
+    await fleet.load(3)
+    victim, address = fleet.replicas[0], fleet.addresses[0]
+    # Some of its tasks end while it is away, some run for longer, and all lose their lease.
+    await fleet.place(10.0, each=2, replicas=[victim])
+    tasks = await fleet.place(80.0, each=2, replicas=[victim])
+    await fleet.place(20.0, each=2, replicas=fleet.replicas[1:])
+    await separate(address)
+    await fleet.load(1)
+    fleet.gone(victim)
+    await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
+    await fleet.load(5)
+    await address.open()
+    await fleet.recovered()
+    await fleet.load(8)
+
+
+async def all_frozen(fleet: Fleet, seconds: float, with_redis: bool) -> None:
+    """Freeze all replicas for longer than any lease; `with_redis`: their Redis as well, as a host that sleeps."""
+    fleet.start_load()
+    await fleet.load(3)
+    await fleet.place(seconds / 2, each=2)
+    await fleet.place(seconds + 10, each=2)
+    processes = [*fleet.replicas, *([fleet.redis] if with_redis else [])]
+    for process in processes:
+        process.signal(signal.SIGSTOP)
+    await fleet.load(seconds)
+    for process in processes:
+        process.signal(signal.SIGCONT)
     await fleet.recovered()
     await fleet.load(8)
 
@@ -229,7 +334,7 @@ async def failed_over(fleet: Fleet) -> None:
     async with asyncio.timeout(30):
         while await fleet.standby.figure("replication", "role") != "master":
             await asyncio.sleep(0.05)
-    fleet.address.target = fleet.standby.port
+    fleet.promote()
     await fleet.load(5)
     await fleet.recovered()
     await fleet.load(15)
@@ -245,7 +350,7 @@ async def primary_killed(fleet: Fleet) -> None:
     fleet.ledger.lost_writes.append(time.monotonic())
     await fleet.load(3)
     await fleet.standby.command("REPLICAOF", "NO", "ONE")
-    fleet.address.target = fleet.standby.port
+    fleet.promote()
     await fleet.recovered()
     await fleet.load(15)
 
@@ -271,6 +376,43 @@ async def filled(fleet: Fleet) -> None:
         await fleet.redis.command("DEL", f"filler:{number}")
     await fleet.recovered()
     await fleet.load(8)
+
+
+async def crashed(fleet: Fleet, times: int) -> None:
+    """Have Redis lose its last second, and start again. No replica ended, so that nothing else may be lost."""
+    fleet.start_load()
+    await fleet.load(3)
+    for _ in range(times):
+        # Some tasks end in the second that is lost, others later.
+        await fleet.place(12.0, each=2)
+        await fleet.place(1.0, each=3)
+        await fleet.redis.crash(1.0)
+        await fleet.redis.start()
+        await fleet.recovered()
+        await fleet.load(8)
+
+
+async def evicted(fleet: Fleet) -> None:
+    """Lose each key of the queue while tasks run and wait, and then some keys as a replica is killed."""
+    fleet.start_load()
+    await fleet.load(3)
+    present: list[str] = []
+    for key in QUEUE_KEYS:
+        for client in fleet.traffic.clients.values():
+            for kind in ("once", "again"):
+                fleet.traffic.begin(kind, 4.0, client, 3)
+        await fleet.load(1.5)
+        if await fleet.evict(key):
+            present.append(key)
+    fleet.ledger.remarks.append(f"keys that were there: {', '.join(present)}")
+    victim = fleet.replicas[0]
+    tasks = await fleet.place(30.0, each=1, replicas=[victim])
+    for key in ("queue-renewals", "queue-held"):
+        await fleet.evict(key)
+    await fleet.kill(victim)
+    await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
+    await victim.start()
+    await fleet.load(5)
 
 
 # --- many tasks ---
@@ -325,7 +467,17 @@ SCENES: dict[str, Scene | GatewayScene] = {
     "outage-5": Scene("Redis frozen for 5 s", partial(outage, seconds=5, take_away=paused), 40),
     "outage-40": Scene("Redis restarted after 40 s", partial(outage, seconds=40, take_away=restarted), 80),
     "outage-120": Scene("Redis cut off for 120 s", partial(outage, seconds=120, take_away=cut_off), 170),
-    "questions": Scene("calls that ask, while Redis is away for 4 s five times", questions, 55),
+    "questions": Scene(
+        "calls that ask, while Redis is away for 4 s five times", partial(questions, during=away_five_times), 55
+    ),
+    "questions-flapping": Scene(
+        "calls that ask, while connections drop",
+        partial(questions, during=partial(flap, seconds=25, is_answer_lost=True)),
+        45,
+    ),
+    "questions-kills": Scene(
+        "calls that ask, while replicas are killed", partial(questions, during=killed_in_turn), 50, kills=True
+    ),
     "kills": Scene(
         "a replica killed every ten seconds, no two on one machine",
         killed,
@@ -334,10 +486,39 @@ SCENES: dict[str, Scene | GatewayScene] = {
         environment={"FLEET_APART": "yes"},
     ),
     "clocks": Scene("clocks 60 s apart", wrong_clocks, 75, clocks=(0.0, 60.0, -60.0)),
+    "clock-jumps": Scene("clocks that jump an hour forth and two back", jumping_clocks, 130, kills=True),
     "blocked": Scene("a loop blocked for 45 s", blocked, 80),
     "frozen": Scene("a replica frozen until it is taken over", frozen, 120, kills=True),
+    "frozen-all": Scene("all replicas frozen for 60 s", partial(all_frozen, seconds=60, with_redis=False), 110),
+    "frozen-host": Scene(
+        "all replicas and Redis frozen for 60 s", partial(all_frozen, seconds=60, with_redis=True), 110
+    ),
+    "cut-off": Scene("one replica cut off from Redis", partial(separated, separate=Address.cut), 130),
+    "half-open": Scene("one replica whose TCP is half open", partial(separated, separate=Address.swallow), 130),
+    "answers-lost": Scene(
+        "one replica that gets no answers of Redis", partial(separated, separate=Address.lose_answers), 130
+    ),
+    "flapping": Scene(
+        "connections dropped every 0.7 s",
+        partial(flapping, seconds=45, is_answer_lost=False),
+        75,
+        environment=FEW_SLOTS,
+    ),
+    "flapping-answers": Scene(
+        "answers lost, then connections dropped",
+        partial(flapping, seconds=45, is_answer_lost=True),
+        75,
+        environment=FEW_SLOTS,
+    ),
+    "flapping-short": Scene(
+        "answers lost and connections dropped for 20 s",
+        partial(flapping, seconds=20, is_answer_lost=True),
+        45,
+        environment=FEW_SLOTS,
+    ),
     "failover": Scene("standby promoted, READONLY at the old primary", failed_over, 55),
     "primary-killed": Scene("primary killed, standby promoted", primary_killed, 50),
+    "evicted": Scene("each key of the queue lost", evicted, 130, kills=True, environment=FEW_SLOTS),
     "full": Scene("Redis full for 40 s", filled, 80),
     "upgrade": Scene("a rolling upgrade that adds a tool", upgraded, 110, kills=True),
     "upgrade-before": Scene("a rolling upgrade from an earlier commit to this one", upgraded_from_before, 90),
@@ -357,6 +538,7 @@ SCENES: dict[str, Scene | GatewayScene] = {
 SHORT = (
     "outage-5",
     "outage-40",
+    "flapping-short",
     "failover",
     "primary-killed",
     "full",
@@ -365,4 +547,4 @@ SHORT = (
     "upgrade-before",
     "gateways-short",
 )
-"""The scenes of two minutes, for CI."""
+"""The scenes of four minutes, for CI."""

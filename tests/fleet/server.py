@@ -16,29 +16,27 @@ from pathlib import Path
 from toolwire import Context, Limits, Server
 from toolwire.auth import Anonymous, ApiKeys
 from toolwire.stores.redis import RedisStores
+from toolwire.stores.sqlite import SqliteStores
 from toolwire.wire import process_identity
 
 FOLDER = Path(os.environ["FLEET_FOLDER"])
 REPLICA = os.environ["FLEET_REPLICA"]
-#: How many seconds the clock of this replica is ahead. The library reads the clock by `time.time()`, so this seam moves
-#: all that it knows of the time of day. libfaketime is no alternative: it spins in a process with threads.
-CLOCK = float(os.environ.get("FLEET_CLOCK", "0"))
 #: Whether no replica sees the processes of the others, as on machines of their own.
 APART = bool(os.environ.get("FLEET_APART"))
 IDEMPOTENT = {"idempotentHint": True}
 
-if CLOCK:
-    right_time = time.time
-    time.time = lambda: right_time() + CLOCK
-
 if APART:
     process_identity.own_machine = lambda: f"{REPLICA}-{os.getpid()}"
+
+#: Whether each replica has several processes, whose notes have names of their own.
+WORKERS = bool(os.environ.get("FLEET_WORKERS"))
+ADDRESS = os.environ["FLEET_STORES"]
 
 server = Server(
     "fleet",
     auth=[ApiKeys({os.environ["FLEET_KEY"]: "fleet"}), Anonymous()],
-    stores=RedisStores(
-        os.environ["FLEET_STORES"],
+    stores=(RedisStores if "://" in ADDRESS else SqliteStores)(
+        ADDRESS,
         max_items=1_000_000,
         max_bytes=1024 * 1024 * 1024,
     ),
@@ -56,7 +54,8 @@ gate = FOLDER / "gate"
 
 def note(what: str, number: int, token: str) -> None:
     """Append one line by one system call, so that the lines of several processes stay whole."""
-    os.write(notes, f"{what} {number} {REPLICA} {token} {time.monotonic():.3f}\n".encode())
+    name = f"{REPLICA}-{os.getpid()}" if WORKERS else REPLICA
+    os.write(notes, f"{what} {number} {name} {token} {time.monotonic():.3f}\n".encode())
 
 
 # --- tasks ---

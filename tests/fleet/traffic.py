@@ -36,6 +36,8 @@ PATIENCE = 100.0
 POLL_SECONDS = 0.5
 #: The answer of a replica that stops to a call that is not done.
 STOPPED = "The server stopped before it answered; the request may have run"
+#: The answer to a call whose task waits, if the store has it.
+UNCONFIRMED = "it may have been accepted, and may run"
 ITEMS = [f"{number:03}" for number in range(240)]
 _REPORT = re.compile(rb'"message":"steps (\d+)"')
 _PROGRESS = re.compile(rb'"progress":(\d+)')
@@ -222,6 +224,9 @@ class Traffic:
             # Only legacy clients say how long a task is to be kept.
             handle = await client.call_tool_as_task(task.kind, arguments, ttl=task.kept)
         except (ProtocolError, Unreachable) as error:
+            if UNCONFIRMED in str(error):
+                task.text = str(error)
+                return None
             task.refused = f"{type(error).__name__}: {error}"
             return None
         except Timeout:
