@@ -226,22 +226,87 @@ async def test_result_size_of_inner_tools_is_told_at_the_outer_tool() -> None:
         assert tools["call_tool"].meta["anthropic/maxResultSizeChars"] == 300_000
 
 
-async def test_own_tools_of_these_names_are_kept_apart() -> None:
-    server = shop(SearchSettings(mode="always", pinned=("call_tool",)))
-
-    @server.tool
-    def call_tool() -> str:
-        """My own."""
+@cases("name", BOTH)
+async def test_own_tools_cannot_have_the_names_of_the_search(name: str) -> None:
+    def own() -> str:
         return "mine"
 
+    own.__name__ = name
+    with pytest.raises(ServerError, match=f"'shop' has a search, which has the name '{name}'"):
+        Server("shop", search=True, tools=[own])
+    server = shop()
+    for add in (lambda: server.tool(own), lambda: server.add([len, own])):
+        with pytest.raises(ServerError, match="give the tool another name"):
+            add()
+    server = shop(False).add(own)
+    with pytest.raises(ServerError, match="give the tool another name"):
+        server.apply_settings(replace(server.settings, search=SearchSettings(mode="always")))
+    assert server.settings.search is None
     async with Client(server) as client:
-        assert await names(client) == ["call_tool", "toolwire_call_tool", "toolwire_search_tools"]
-        assert (await client.call_tool("call_tool")).text == "mine"
-        text = (await client.call_tool("toolwire_search_tools", {"query": "customer"})).text
-        assert json.loads(text)["tools"][0]["name"] == "search_customers"
-        asked = {"name": "search_customers", "arguments": {"name": "x"}}
-        assert (await client.call_tool("toolwire_call_tool", asked)).text == "xx"
-        assert (await client.call_tool("toolwire_call_tool", {"name": "call_tool"})).text == "mine"
+        assert (await client.call_tool(name)).text == "mine"
+
+
+def taker(names: tuple[str, ...] = ("call_tool", "search_tools"), **options: Any) -> Server:
+    """Make a server whose tools have the names of the search."""
+    server = Server("taker")
+    for name in names:
+        server.tool(name, **options)(lambda: "taken")
+    return server
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@cases("options", [{}, {"pinned": True}, {"scopes": "read"}])
+async def test_mounted_tools_never_have_the_names_of_the_search(
+    revision: str, options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    server = shop(local_principal=Principal("ada", scopes=["read"]))
+    server.mount(taker(**options)).mount(taker(("tool", "other"), **options), prefix="call")
+    async with Client(server, revision=revision) as client:
+        assert [each for each in await names(client) if each in BOTH] == BOTH
+        assert await found(client, "select:call_tool,search_tools") == []
+        assert (await call(client, "search_customers", name="x")).text == "xx"
+        assert (await call(client, "call_other")).text == "taken"
+        assert "There is no tool" in (await call(client, "call_tool", name="none")).text
+    async with Client(server, revision=revision, name="claude-code") as client:
+        assert await names(client) == ["call_other", "delete_order", "search_customers"]
+        assert (await call(client, "search_customers", name="x")).text == "xx"
+    said = [each.getMessage() for each in caplog.records if "the search of 'shop'" in each.getMessage()]
+    assert sorted(said) == [
+        f"the tool {name!r} of 'taker' is left out: the search of 'shop' has this name; give 'taker' another prefix"
+        for name in BOTH
+    ]
+
+
+async def test_mounted_tools_get_no_name_of_the_search_when_the_list_is_short() -> None:
+    server = shop("auto").mount(taker())
+    async with Client(server) as client:
+        assert await names(client) == ["delete_order", "search_customers"]
+        assert (await call(client, "search_customers", name="x")).text == "xx"
+        server.apply_settings(replace(server.settings, search=None))
+        assert await names(client) == ["call_tool", "delete_order", "search_customers", "search_tools"]
+        assert (await client.call_tool("call_tool")).text == "taken"
+
+
+async def test_a_host_without_a_search_has_tools_that_the_mounted_server_leaves_out() -> None:
+    host = Server("host").mount(shop().mount(taker()))
+    async with Client(host) as client:
+        assert (await client.call_tool("call_tool")).text == "taken"
+
+
+async def test_tools_of_a_function_keep_the_names_of_the_search() -> None:
+    server = Server("shop", search=True)
+
+    @server.on_list_tools
+    async def listed(ctx: Context) -> list[Any]:
+        return [{"name": "call_tool", "inputSchema": {"type": "object"}}]
+
+    @server.on_call_tool
+    async def called(name: str, arguments: dict[str, Any], ctx: Context) -> str:
+        return f"{name} {arguments}"
+
+    async with Client(server) as client:
+        assert (await client.call_tool("call_tool", {"name": "x"})).text == "call_tool {'name': 'x'}"
 
 
 async def test_settings_of_a_running_server_change_its_list() -> None:
@@ -337,6 +402,23 @@ async def test_unknown_names_are_answered_with_a_near_one() -> None:
         assert result.text == (
             "There is no tool 'search_customer'. Did you mean 'search_customers'? Find tools with search_tools."
         )
+
+
+async def test_masks_hold_for_what_a_failed_call_explains() -> None:
+    server = shop(policy=Policy(mask=["sk-[A-Z0-9]+", "Up to [0-9]+"]))
+
+    @server.tool
+    def place(number: int) -> int:
+        """Place an order."""
+        return number
+
+    place_schema = server.catalog.tools["place"].input_schema["properties"]["number"]
+    place_schema["description"] = "Up to 700"
+    async with Client(server) as client:
+        unknown = await call(client, "sk-ABCDEFGH99999")
+        assert unknown.is_error and unknown.text == "There is no tool '[redacted]'. Find tools with search_tools."
+        wrong = await call(client, "place", number="x")
+        assert wrong.is_error and "The arguments do not fit" in wrong.text and "700" not in wrong.text
 
 
 @cases("arguments", [{}, {"name": 7}, {"name": "delete_order", "arguments": [1]}, {"name": "x", "arguments": "{"}])

@@ -498,7 +498,8 @@ class Gateway(Server):
     def _review_upstreams(self) -> None:
         """Take note that a server behind this one changed: its names, its instructions, its state."""
         self._is_review_planned = False
-        hidden = frozenset(each for names in self._hidden().values() for each in names)
+        # The catalogue says by itself that it leaves out the names of the search.
+        hidden = frozenset(each for names in self._hidden().values() for each in names) - self.catalog.reserved_tools
         for each in sorted(hidden - self._reported_names):
             log.warning(
                 "two servers have %r, or may have it: the one with the longest prefix is used, else the one that was "

@@ -10,6 +10,10 @@ from msgspec import Struct
 from toolwire.protocol.errors import ServerError
 from toolwire.util.numbers import Allowed, check_fields
 
+#: The names of the tools of a search. No other tool of a server with a search has them.
+SEARCH, CALL = "search_tools", "call_tool"
+TOOL_NAMES: Final = frozenset((SEARCH, CALL))
+
 #: Names in `clientInfo` of clients that defer tools by themselves, each with its source and the date of the source.
 #: - claude-code: code.claude.com/docs/en/mcp, "tool search is on by default", read 2026-07
 #: - codex-mcp-client: github.com/openai/codex/pull/29486, "use tool search for MCP tools by default", 2026-06

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from toolwire.server.address_spellings import ListedAddresses
     from toolwire.server.named_uris import NamedUris
     from toolwire.server.policy import Policy
+
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 C = TypeVar("C", bound=Component)
 
@@ -407,6 +410,9 @@ class Catalog:
         """Whether a gateway has upstreams here, or in a catalogue that is mounted here."""
         self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
+        self.reserved_tools: frozenset[str] = frozenset()
+        """Names of tools that clients of this server get from nothing here: those of its search."""
+        self._reported_names: set[str] = set()
         self._repeating = (-1, False)
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
@@ -420,11 +426,28 @@ class Catalog:
         for component in components:
             if not isinstance(component, Component):
                 raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
+        self._check_reserved([component.key for component in components if component.kind == "tools"])
         for component in components:
             self._kind(component.kind)[component.key] = component
             self.guarded = self.guarded or component.policy is not None
         for family in dict.fromkeys(FAMILY[component.kind] for component in components):
             self.changed(family)
+
+    def reserve_tools(self, names: frozenset[str]) -> None:
+        """Reserve names of tools.
+
+        Mounted tools that have them are left out of what this server itself offers. Raise `ServerError`, and change
+        nothing, when a tool of the server itself has one of them.
+        """
+        self._check_reserved(self.tools, names)
+        self.reserved_tools = names
+
+    def _check_reserved(self, tools: Iterable[str], reserved: frozenset[str] | None = None) -> None:
+        taken = (self.reserved_tools if reserved is None else reserved).intersection(tools)
+        if taken:
+            raise ServerError(
+                f"{self.owner.name!r} has a search, which has the name {min(taken)!r}: give the tool another name"
+            )
 
     def find(self, component: Component) -> Component | None:
         """Return the component of the same kind and name or address; None without one."""
@@ -855,8 +878,11 @@ class Catalog:
             found = Found(own, self.owner, way)
             if sees is None or sees(found):
                 return found
-        if sees is None and not way:
-            return self._mounted("tools", name)
+        if not way:
+            if sees is None:
+                return self._mounted("tools", name)
+            if name in self.reserved_tools:
+                return None
         for mount in self._by_prefix:
             if (held := mount.tool(name, sees, way)) is not None and not self._is_withheld(name, mount):
                 return held
@@ -1097,6 +1123,8 @@ class Catalog:
         if known is None or known[0] != version:
             has_overlays = view is None and any(each.is_overlay for each in self.family())
             items = dict(self.merged(kind, WITHOUT_OVERLAYS if has_overlays else view))
+            if kind == "tools" and not self.reserved_tools.isdisjoint(items):
+                self._leave_out_reserved(items)
             # A plain dict, not `Expiring`: each list looks here, and when it is full it is cheap to begin anew.
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
@@ -1106,6 +1134,17 @@ class Catalog:
             items |= added
             known = self._ordered[key] = (version, listed, items)
         return known
+
+    def _leave_out_reserved(self, tools: dict[str, Found[Any]]) -> None:
+        """Leave out mounted tools that have a reserved name."""
+        for name in self.reserved_tools.intersection(tools):
+            server = tools.pop(name).owner.name
+            if name not in self._reported_names:
+                self._reported_names.add(name)
+                log.warning(
+                    "the tool %r of %r is left out: the search of %r has this name; give %r another prefix",
+                    *(name, server, self.owner.name, server),
+                )
 
     def merged(self, kind: str, view: SeesComponents | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
         """Yield the components of a kind by their public names. The last one of a name wins."""

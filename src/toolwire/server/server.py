@@ -167,6 +167,7 @@ class Server(Registering, Serving):
             make_runtime=lambda: Runtime(self.kernel),
         )
         self.catalog.listeners.append(self._changed)
+        self.catalog.reserve_tools(self.settings.reserved_tools)
         if policy is not None:
             self.catalog.guarded = True
             self._enforce()
@@ -394,6 +395,7 @@ class Server(Registering, Serving):
         checked_policy(settings.policy)
         effective = settings.find_effective()
         applications = self._settings_of_applications(settings, effective)
+        self.catalog.reserve_tools(settings.reserved_tools)
         kernel.settings = settings
         for application, each in applications:
             application.apply_settings(each)

@@ -40,6 +40,15 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     """The `Settings` whose policy and `auth=` hold, too, while others take their place; None for none."""
 
     @property
+    def reserved_tools(self) -> frozenset[str]:
+        """The names that no tool of the server can have."""
+        if self.search is None:
+            return frozenset()
+        from toolwire.search.settings import TOOL_NAMES  # Here, because few servers have a search.
+
+        return TOOL_NAMES
+
+    @property
     def policies(self) -> tuple[Any, ...]:
         """The policies that hold: one, or two while another one takes its place."""
         if self.beside is None or self.beside.policy is self.policy:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -30,25 +30,24 @@ from toolwire.schemas import compile
 from toolwire.schemas.wording import nearest
 from toolwire.search import IndexedTool, SearchSettings, ToolHit, ToolIndex
 from toolwire.search.list_cost import ListCost
-from toolwire.search.settings import WHOLE_LIST_CLIENTS
+from toolwire.search.settings import CALL, SEARCH, TOOL_NAMES, WHOLE_LIST_CLIENTS
 from toolwire.search.tool_index import ALWAYS_LOAD, ToolIndexes
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call, LoopParts
-from toolwire.server.call_target import CallTarget
+from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import WITHOUT_OVERLAYS, Catalog, Found, Owner
 from toolwire.server.components.restriction import Audience
 from toolwire.server.components.search_hints import MAX_RESULT_CHARS, RESULT_CHARS
 from toolwire.server.components.tools import ToolBase, error_result
 from toolwire.server.results import Results
-from toolwire.server.upstream_views import UpstreamViews, servers_on
+from toolwire.server.upstream_views import UpstreamViews, servers_on, view_of
 from toolwire.tokens import count_tokens
 from toolwire.util.single_flight import SingleFlight
 from toolwire.wire.outlet import Outlet
 
-SEARCH, CALL = "search_tools", "call_tool"
-#: What the names begin with where a tool of the caller has one of them.
-_PREFIX: Final = "toolwire_"
-_NAMES: Final = frozenset((SEARCH, CALL, _PREFIX + SEARCH, _PREFIX + CALL))
+if TYPE_CHECKING:
+    from toolwire.server.policy.enforcement import Enforcer
+
 #: How many tools a search returns at most.
 MAX_RESULTS: Final = 20
 #: How many estimated tokens the definitions that a search returns may have. More tools are named without theirs.
@@ -82,6 +81,7 @@ class SearchParts(Protocol):
     access: Access
     upstream_views: UpstreamViews
     results: Results
+    enforcer: Enforcer | None
 
     @property
     def methods(self) -> Viewing: ...
@@ -122,12 +122,9 @@ class Shelf:
         self.pinned: frozenset[Any] = frozenset((found.component, found.way) for found in pinned.values())
         self.deferred: Mapping[str, Found[Any]] = deferred
         self.tools: dict[str, Found[Any]] = {}
-        """`search_tools` and `call_tool`, by their names for these callers."""
+        """`search_tools` and `call_tool`."""
         self.is_long: bool = False
         """Whether the whole list has more tokens than `threshold_tokens`."""
-
-    def find_tool(self, name: str) -> Found[Any] | None:
-        return self.tools.get(name)
 
 
 class ToolSearch:
@@ -201,9 +198,8 @@ class ToolSearch:
         # As soon as the threshold is passed, the rest is not counted.
         sizes = accumulate(self._text_of(*each).tokens for each in chain(pinned.items(), deferred.items()))
         shelf.is_long = any(size > settings.threshold_tokens for size in sizes)
-        prefix = _PREFIX if {SEARCH, CALL} & {*pinned, *deferred} else ""
         owner = self._parts.server
-        tools = (SearchTools(self, prefix + SEARCH, prefix + CALL, shelf), CallFoundTool(self, prefix, shelf))
+        tools = (SearchTools(self, shelf), CallFoundTool(self, shelf))
         shelf.tools = {tool.name: Found(tool, owner) for tool in tools}
         return shelf
 
@@ -264,12 +260,12 @@ class ToolSearch:
         A call of the search itself, and one of `call_tool` that names no tool, gets its target.
         """
         params: t.CallToolRequestParams = call.request.params
-        if params.name not in _NAMES:
+        if params.name not in TOOL_NAMES or self._parts.server.kernel.has_list_handler:
             return None
+        if not isinstance(call.request.raw, UnsetType) and view_of(call.request.raw) is not None:
+            return None  # A view gets the tools of its own upstream alone, which may have this name there.
         await self._parts.load_caller_lists(call)
-        found = self.shelf_for(call).find_tool(params.name)
-        if found is None or self._find(call, params.name) is not None:
-            return None
+        found = self.shelf_for(call).tools[params.name]
         if isinstance(found.component, CallFoundTool):
             asked = _read_call(params.arguments)
             if isinstance(asked, _Asked) and not self._is_for_views_alone(call, asked.name):
@@ -320,11 +316,15 @@ class ToolSearch:
         return Raw(encode_readable({**members, "content": [*content, added]}))
 
     def _about_failure(self, inner: Incoming, outer: Call) -> str | None:
-        """Say what a model needs after a failed call: the name that was meant, or the schema of the arguments.
-
-        None where the arguments fit.
-        """
+        """Explain a failed call, masked by the policies of the inner tool."""
         call = Call(outer.host, inner, outer.outlet, outer.work)
+        text, enforcer, target = self._explain_failure(call), self._parts.enforcer, target_of(call)
+        redaction = None if enforcer is None or target is None else enforcer.redaction(call, target)
+        return text if text is None or redaction is None else redaction.text(text)
+
+    def _explain_failure(self, call: Call) -> str | None:
+        """Return the name that was meant, or the schema of the arguments; None where the arguments fit."""
+        inner = call.request
         params: t.CallToolRequestParams = inner.params
         found = self._find(call, params.name)
         if found is None:
@@ -432,7 +432,7 @@ class _SearchTool(ToolBase):
 class SearchTools(_SearchTool):
     """The tool that finds tools."""
 
-    def __init__(self, search: ToolSearch, name: str, caller: str, shelf: Shelf) -> None:
+    def __init__(self, search: ToolSearch, shelf: Shelf) -> None:
         self.annotations: t.ToolAnnotations | UnsetType = t.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         )
@@ -451,10 +451,10 @@ class SearchTools(_SearchTool):
         named = ", ".join(servers[:MAX_SERVERS]) + (", …" if len(servers) > MAX_SERVERS else "")
         about = f" Servers: {named}." if servers else ""
         text = (
-            f"Find tools that are not in the list, by words. Returns their definitions. Call them with {caller}. "
+            f"Find tools that are not in the list, by words. Returns their definitions. Call them with {CALL}. "
             f"Search before you say that something cannot be done.{about}"
         )
-        super().__init__(search, name, text, {})
+        super().__init__(search, SEARCH, text, {})
 
     async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
         try:
@@ -477,7 +477,7 @@ class SearchTools(_SearchTool):
 class CallFoundTool(_SearchTool):
     """The tool that calls the tools that were found."""
 
-    def __init__(self, search: ToolSearch, prefix: str, shelf: Shelf) -> None:
+    def __init__(self, search: ToolSearch, shelf: Shelf) -> None:
         deferred = [found.component for found in shelf.deferred.values()]
         self.annotations: t.ToolAnnotations | UnsetType = joined_annotations(
             [each.annotations or t.ToolAnnotations() for each in deferred]
@@ -487,7 +487,7 @@ class CallFoundTool(_SearchTool):
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": f"The name of the tool, as {prefix}{SEARCH} has it."},
+                "name": {"type": "string", "description": f"The name of the tool, as {SEARCH} has it."},
                 "arguments": {"type": "object", "description": "Its arguments, as its inputSchema has them."},
             },
             "required": ["name"],
@@ -495,8 +495,8 @@ class CallFoundTool(_SearchTool):
         chars = [_meta_of(each).get(RESULT_CHARS) for each in shelf.deferred.values()]
         longest = max((each for each in chars if type(each) is int), default=0)
         meta = {RESULT_CHARS: min(longest, MAX_RESULT_CHARS)} if longest > 0 else {}
-        text = f"Call a tool that {prefix}{SEARCH} found, and return its answer."
-        super().__init__(search, prefix + CALL, text, meta)
+        text = f"Call a tool that {SEARCH} found, and return its answer."
+        super().__init__(search, CALL, text, meta)
 
     @cached_property
     def secret_arguments(self) -> Redaction | None:

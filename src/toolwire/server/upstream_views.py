@@ -140,9 +140,9 @@ class UpstreamViews:
                 if request.params.name not in self._index.names:
                     return False
                 call.denial = self._resolve_unlisted(call)
-            elif (view := _view_of(raw)) is not None:
+            elif (view := view_of(raw)) is not None:
                 call.denial = self._resolve_at(call, view)
-        elif request.method == "resources/read" and raw is not UNSET and (view := _view_of(raw)) is not None:
+        elif request.method == "resources/read" and raw is not UNSET and (view := view_of(raw)) is not None:
             call.denial = self._check_read(call, view)
         return call.denial is not None
 
@@ -151,6 +151,8 @@ class UpstreamViews:
 
     def find_unlisted(self, name: str, sees: Sees | None) -> Found[ToolBase] | None:
         """Return the tool that a caller means by a name which is in no list; None if that is not clear."""
+        if name in self._catalog.reserved_tools:
+            return None
         if self._version != self._catalog.version:
             self._renew_index()
         tools = self._index.names.get(name, ())
@@ -173,6 +175,8 @@ class UpstreamViews:
     def _resolve_unlisted(self, call: Call) -> ProtocolError | None:
         """Find the tool with a name that is in no list: that of the one upstream that has it and has views."""
         name = call.request.params.name
+        if name in self._catalog.reserved_tools:
+            return None
         is_own = self._has_own_names() or self._catalog.unlisted_component("tools", name) is not None
         if is_own or self._catalog.tool(name) is not None:
             return None
@@ -239,7 +243,7 @@ class UpstreamViews:
         return None if view is None else view.sees
 
 
-def _view_of(raw: Raw) -> UpstreamPath | None:
+def view_of(raw: Raw) -> UpstreamPath | None:
     """Return the upstream of the view that a request comes from, as its host says; None if it says nothing."""
     upstream = read_upstream(t.request_meta(raw))
     return upstream if upstream.servers else None

@@ -281,7 +281,8 @@ async def _reached(
         if why is not None or back.state == "connecting":
             problems.append(file.problem(f"not reached: {why or f'no answer within {seconds:g} seconds'}", key))
         for each in back.hidden:
-            text = f"a server before it has {each!r}, too, so that nobody can use this one: give one another prefix"
+            other = "the search" if each in gateway.catalog.reserved_tools else "a server before it"
+            text = f"{other} has {each!r}, too, so that nobody can use this one: give one another prefix"
             problems.append(file.problem(text, (*key, "prefix")))
         for left_out, reason in back.left_out.items():
             problems.append(file.problem(f"{left_out!r} is left out: {reason}", key, "warning"))
