@@ -465,6 +465,27 @@ async def test_a_stream_that_returns_without_replay_counts_as_changed() -> None:
     assert len(script.of("GET")) == 2
 
 
+async def test_listener_starts_anew_where_the_server_lost_the_events_of_its_stream() -> None:
+    def get(request: Request) -> Reply:
+        if len(script.of("GET")) == 1:
+            return stream(event(b"", id="7", retry=1))
+        if "last-event-id" in request.headers:
+            return Reply(400, {})
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b": hello\n\n"
+            await asyncio.Event().wait()
+
+        return Reply(headers=STREAM, body=body())
+
+    script = legacy(GET=get)
+    async with script.client() as client, client.listen(tools=True) as changes:
+        async for change in changes:
+            assert change.kind == "tools", "what was missed is unknown"
+            break
+    assert [each.headers.get("last-event-id") for each in script.of("GET")] == [None, "7", None]
+
+
 async def test_listening_survives_the_end_of_a_session() -> None:
     given = iter(["s-1", "s-2"])
     more = asyncio.Event()

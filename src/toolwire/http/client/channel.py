@@ -295,6 +295,10 @@ class HttpChannel(Channel):
                 try:
                     async with await self._endpoint.send("GET", headers, None) as response:
                         opened.set()
+                        if last_event_id and response.status == 400:
+                            # The server has lost that event: a new stream follows, and what was missed is unknown.
+                            last_event_id = ""
+                            continue
                         if not self._offers_stream(response, heard_before):
                             return
                         if heard_before and not last_event_id:
