@@ -18,7 +18,7 @@ import sys
 import time
 
 from tests.fleet.ledger import COLUMNS, Counts
-from tests.fleet.replicas import ROOT
+from tests.fleet.replicas import ROOT, LeftOut
 from tests.fleet.scenes import SCENES, SHORT
 from tests.fleet.traffic import Peer
 
@@ -38,6 +38,9 @@ async def run_all(names: list[str], at_once: int) -> dict[str, Outcome]:
             began = time.monotonic()
             try:
                 outcomes[name] = await SCENES[name].run(ROOT / ".fleet" / name)
+            except LeftOut as reason:
+                print(f"fleet: {name}: left out, {reason}", flush=True)
+                return
             except Exception as error:
                 outcomes[name] = error
             print(f"fleet: {name}, {time.monotonic() - began:.0f} s: {verdict(outcomes[name])}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import time
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.fleet.ledger import MODERN, Counts, Ledger, Loss, Note, Task, judge, read_notes
-from tests.fleet.replicas import DRAIN, Address, FleetError, Nginx, Process, Redis, Replica
+from tests.fleet.replicas import DRAIN, Address, Disk, FleetError, Nginx, Process, Redis, Replica
 from tests.fleet.traffic import PATIENCE, Traffic, client_of
 
 from toolwire import Client
@@ -32,8 +33,14 @@ class Fleet:
         kills: bool = False,
         clocks: Sequence[float] = (0.0, 0.0, 0.0),
         environment: Mapping[str, str] | None = None,
+        workers: int = 1,
+        sqlite: int | None = None,
     ) -> None:
-        """`kills`: replicas are killed in this scene. `clocks`: how many seconds the clock of each replica is ahead."""
+        """Prepare a replica for each of `clocks`: how many seconds its clock is ahead.
+
+        `kills`: replicas or workers are killed in this scene. `workers`: the processes of a replica. `sqlite`: all use
+        a SQLite file on a disk of so many MiB, or on that of the folder for 0.
+        """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder = folder
@@ -41,9 +48,17 @@ class Fleet:
         self.redis = Redis("redis", folder)
         self.standby = Redis("redis-standby", folder)
         self.addresses = [Address(self.redis) for _ in clocks]
-        """The address of the store for each replica."""
+        """The address of Redis for each replica."""
+        self.disk = None if sqlite is None else Disk(folder / "disk", sqlite)
         self.replicas = [
-            Replica(number, folder, address.url, environment or {}, clock)
+            Replica(
+                number,
+                folder,
+                address.url if self.disk is None else str(self.disk.stores),
+                environment or {},
+                clock,
+                workers=workers,
+            )
             for number, (address, clock) in enumerate(zip(self.addresses, clocks, strict=True), start=1)
         ]
         self.nginx = Nginx(folder, self.replicas)
@@ -58,9 +73,12 @@ class Fleet:
         """Run the fleet until the end of the block. Nothing is left of it then, whatever happens in the block."""
         processes: list[Process] = [*self.replicas, self.nginx, self.redis, self.standby]
         try:
-            await self.redis.start()
-            for address in self.addresses:
-                await address.open()
+            if self.disk is None:
+                await self.redis.start()
+                for address in self.addresses:
+                    await address.open()
+            else:
+                await self.disk.open()
             async with asyncio.TaskGroup() as group:
                 for replica in self.replicas:
                     group.create_task(replica.start())
@@ -77,6 +95,8 @@ class Fleet:
             for client in self._direct.values():
                 await client.close()
             self._written.close()
+            if self.disk is not None:
+                await self.disk.close()
 
     # --- work ---
 
@@ -133,6 +153,26 @@ class Fleet:
             await asyncio.sleep(0.3)
             await replica.kill()
             self.ledger.losses.append(Loss(replica.name, time.monotonic()))
+
+    async def kill_worker(self, replica: Replica) -> None:
+        """End the oldest worker of a replica by SIGKILL, in a moment when no change has just been announced."""
+        async with self.traffic.announcing:
+            await asyncio.sleep(0.3)
+            victim, *_ = replica.workers()
+            os.kill(victim, signal.SIGKILL)
+            while victim in replica.workers():
+                await asyncio.sleep(0.01)
+            self.ledger.losses.append(Loss(f"{replica.name}-{victim}", time.monotonic()))
+
+    async def expect_workers(self, replica: Replica, count: int) -> None:
+        """Wait until a replica has all its workers again."""
+        began = time.monotonic()
+        while (found := len(replica.workers())) < count:
+            if time.monotonic() - began > PATIENCE:
+                self.ledger.wedged.append(f"{replica.name} has {found} of {count} workers")
+                return
+            await asyncio.sleep(0.1)
+        self.ledger.remarks.append(f"all {count} workers there {time.monotonic() - began:.1f} s later")
 
     async def stop(self, replica: Replica) -> None:
         """End a replica by SIGTERM, and wait until it has left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import itertools
 import os
 import shutil
@@ -32,6 +33,10 @@ _PR_SET_PDEATHSIG = 1
 
 class FleetError(Exception):
     """A process of the fleet did not do its part, so that the scene shows nothing."""
+
+
+class LeftOut(FleetError):
+    """This machine cannot play the scene."""
 
 
 def free_port() -> int:
@@ -137,18 +142,20 @@ class Replica(Process):
         environment: Mapping[str, str],
         clock: float,
         command: Sequence[str | Path] = ("run", SERVER, "--transport", "http"),
+        workers: int = 1,
     ) -> None:
-        """`command`: what `toolwire` is told, without the port."""
+        """`command`: the arguments of `toolwire`, without the port and the number of `workers`."""
         super().__init__(f"replica-{number}", folder)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._command = command
+        self._command = [*command, *(["--workers", str(workers)] if workers > 1 else [])]
         self._environment = {
             "FLEET_FOLDER": str(folder),
             "FLEET_REPLICA": self.name,
             "FLEET_STORES": stores,
             "FLEET_KEY": KEY,
             "TOOLWIRE_SECRET": SECRET,
+            "FLEET_WORKERS": str(workers) if workers > 1 else "",
             "FLEET_CLOCK": str(folder / f"{self.name}.clock"),
             **environment,
         }
@@ -184,6 +191,12 @@ class Replica(Process):
         if took > (2 * DRAIN + 5) * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)):
             wrong.append(f"{self.name} took {took:.0f} s to stop")
         return took, wrong
+
+    def workers(self) -> list[int]:
+        """Return the numbers of its worker processes, the oldest first."""
+        assert self._process is not None
+        pid = self._process.pid
+        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
     async def is_ready(self) -> bool:
         return b" 200 " in await said(self.port, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -352,3 +365,52 @@ async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is
         pass
     finally:
         writer.close()
+
+
+# --- SQLite ---
+
+
+class Disk:
+    """The folder of a SQLite file that all replicas use: a small file system of its own where it is to be full."""
+
+    def __init__(self, folder: Path, mebibytes: int) -> None:
+        """`mebibytes`: the size of the file system; 0 for a folder like any other."""
+        self.stores = folder / "stores.db"
+        self._folder = folder
+        self._mebibytes = mebibytes
+        self._filler = folder / "filler"
+
+    @property
+    def _is_mounted(self) -> bool:
+        return self._folder.is_mount()
+
+    async def open(self) -> None:
+        """Make the folder. Raise `LeftOut` where this machine gives it no file system."""
+        self._folder.mkdir(exist_ok=True)
+        if not self._mebibytes:
+            return
+        status = await _finished("mount", "-t", "tmpfs", "-o", f"size={self._mebibytes}m", "none", str(self._folder))
+        if status != 0:
+            raise LeftOut("a small file system can be mounted by root only")
+
+    def fill(self) -> None:
+        """Write until there is no room left."""
+        try:
+            with self._filler.open("ab", buffering=0) as filler:
+                while filler.write(bytes(4096)):
+                    pass
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def empty(self) -> None:
+        self._filler.unlink()
+
+    async def close(self) -> None:
+        if self._is_mounted:
+            await _finished("umount", "--lazy", str(self._folder))
+
+
+async def _finished(*command: str) -> int:
+    quiet = asyncio.subprocess.DEVNULL
+    return await (await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)).wait()

@@ -36,7 +36,7 @@ FEW_SLOTS = {"FLEET_SLOTS": "8"}
 
 @dataclass(frozen=True)
 class Scene:
-    """One scene. `kills`: replicas are killed in it. `alone`: it needs the machine for itself."""
+    """One scene. `kills`: processes are killed in it. `alone`: it needs the machine for itself."""
 
     about: str
     play: Callable[[Fleet], Awaitable[None]]
@@ -44,12 +44,21 @@ class Scene:
     """How long it takes at most, where nothing is broken: longer scenes begin first."""
     kills: bool = False
     alone: bool = False
-    clocks: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    clocks: tuple[float, ...] = (0.0, 0.0, 0.0)
     environment: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 1
+    sqlite: int | None = None
 
     async def run(self, folder: Path) -> tuple[Counts, list[str]]:
         """Play the scene; return the counts and the remarks."""
-        fleet = Fleet(folder, kills=self.kills, clocks=self.clocks, environment=self.environment)
+        fleet = Fleet(
+            folder,
+            kills=self.kills,
+            clocks=self.clocks,
+            environment=self.environment,
+            workers=self.workers,
+            sqlite=self.sqlite,
+        )
         async with fleet.running():
             await self.play(fleet)
             return await fleet.verdict(), fleet.ledger.remarks
@@ -415,6 +424,40 @@ async def evicted(fleet: Fleet) -> None:
     await fleet.load(5)
 
 
+# --- one machine with a SQLite file ---
+
+
+async def workers_killed(fleet: Fleet) -> None:
+    """Kill the oldest of four workers, six times."""
+    fleet.start_load()
+    await fleet.load(3)
+    (replica,) = fleet.replicas
+    for _ in range(6):
+        await fleet.place(8.0, each=3)
+        await fleet.kill_worker(replica)
+        await fleet.load(4)
+    await fleet.expect_workers(replica, 4)
+    await fleet.load(5)
+
+
+async def disk_filled(fleet: Fleet) -> None:
+    """Fill the disk of the SQLite file for 30 seconds."""
+    assert fleet.disk is not None
+    fleet.start_load()
+    await fleet.load(3)
+    await fleet.place(15.0, each=2)
+    await fleet.place(40.0, each=2)
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        # What SQLite gives back is filled again.
+        fleet.disk.fill()
+        await fleet.load(0.1)
+    await fleet.expect_not_ready()
+    fleet.disk.empty()
+    await fleet.recovered()
+    await fleet.load(8)
+
+
 # --- many tasks ---
 
 
@@ -518,11 +561,17 @@ SCENES: dict[str, Scene | GatewayScene] = {
     ),
     "failover": Scene("standby promoted, READONLY at the old primary", failed_over, 55),
     "primary-killed": Scene("primary killed, standby promoted", primary_killed, 50),
+    "crashes": Scene("Redis loses its last second, three times", partial(crashed, times=3), 75),
+    "crash-short": Scene("Redis loses its last second", partial(crashed, times=1), 45),
     "evicted": Scene("each key of the queue lost", evicted, 130, kills=True, environment=FEW_SLOTS),
     "full": Scene("Redis full for 40 s", filled, 80),
     "upgrade": Scene("a rolling upgrade that adds a tool", upgraded, 110, kills=True),
     "upgrade-before": Scene("a rolling upgrade from an earlier commit to this one", upgraded_from_before, 90),
     "scale-in": Scene("one replica of three stopped for good", scaled_in, 60),
+    "workers": Scene(
+        "a worker of four killed, six times", workers_killed, 100, kills=True, clocks=(0.0,), workers=4, sqlite=0
+    ),
+    "disk-full": Scene("the disk of a SQLite file full for 30 s", disk_filled, 80, sqlite=16),
     "slots": Scene("five times as many tasks as slots", few_slots, 35, environment={"FLEET_SLOTS": "3"}),
     "takeover": Scene(
         f"{MANY:,} running tasks at a takeover",
@@ -538,7 +587,9 @@ SCENES: dict[str, Scene | GatewayScene] = {
 SHORT = (
     "outage-5",
     "outage-40",
+    "cut-off",
     "flapping-short",
+    "crash-short",
     "failover",
     "primary-killed",
     "full",
