@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from toolwire.agents.records import CallOutcome as CallOutcome
     from toolwire.agents.records import Run as Run
     from toolwire.agents.records import Usage as Usage
+    from toolwire.agents.sampling import anthropic_sampling as anthropic_sampling
+    from toolwire.agents.sampling import gemini_sampling as gemini_sampling
+    from toolwire.agents.sampling import openai_sampling as openai_sampling
     from toolwire.agents.toolset import BlockingToolset as BlockingToolset
     from toolwire.agents.toolset import Toolset as Toolset
     from toolwire.search import ToolHit as ToolHit
@@ -33,7 +36,10 @@ _HOMES: Final = {
     "Toolset": "toolwire.agents.toolset",
     "Usage": "toolwire.agents.records",
     "adk_toolset": "toolwire.agents.frameworks.google_adk",
+    "anthropic_sampling": "toolwire.agents.sampling",
+    "gemini_sampling": "toolwire.agents.sampling",
     "hosted": "toolwire.agents.hosted_servers",
+    "openai_sampling": "toolwire.agents.sampling",
     "openai_agents_server": "toolwire.agents.frameworks.openai_agents",
     "pydantic_ai_toolset": "toolwire.agents.frameworks.pydantic_ai",
 }
