@@ -33,7 +33,7 @@ from toolwire.util.expiring import Expiring
 #: The oldest view is closed when more are opened.
 MAX_OPEN: Final = 20
 #: A page that lost its connection has so many seconds to connect again. Then its views are closed: it may have crashed.
-ABSENT_SECONDS: Final = 10.0
+ABSENT_SECONDS: Final = 5.0
 #: Somebody may look at the messages of a view that was stopped.
 MAX_ENDED: Final = 5
 #: For how many calls the refusals are kept.
