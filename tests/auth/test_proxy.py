@@ -887,16 +887,43 @@ async def test_refresh_tokens_of_a_sign_in_leave_one_value_in_the_store() -> Non
         before = await stores.kv.keys("toolwire:oauth")
         for _ in range(20):
             held.append((await w.refresh(client, held[-1])).json()["refresh_token"])
-        assert len(await stores.kv.keys("toolwire:oauth")) == len(before) + 1
-        for used in held[:-1]:
-            assert (await w.refresh(client, used)).json()["error"] == "invalid_grant"
-        # What was not used because the provider was down is good still, and what came before it is not.
+        kept = await stores.kv.keys("toolwire:oauth")
+        assert len([key for key in kept if not key.endswith(":latest")]) == len(before) + 1
+        assert len(kept) == len(before) + 2, "the last one is remembered for half a minute"
+        # What was not used because the provider was down is good still.
         w.google.down = True
         assert (await w.refresh(client, held[-1])).status == 503
         w.google.down = False
-        assert (await w.refresh(client, held[-2])).json()["error"] == "invalid_grant"
         answers = await asyncio.gather(*(w.refresh(client, held[-1]) for _ in range(5)))
         assert sorted(each.status for each in answers) == [200, 400, 400, 400, 400]
+        newest = next(each for each in answers if each.status == 200).json()["refresh_token"]
+        assert (await w.refresh(client, newest)).status == 200, "programs that share a sign-in may come at once"
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 5])
+async def test_reuse_of_a_refresh_token_ends_its_sign_in_and_no_other(length: int, late: bool) -> None:
+    """RFC 9700 section 4.14.2. `late`: the token that was used last comes again, after a while."""
+    stores = Stores.memory()
+    async with world(stores=stores) as w:
+        client = await w.register()
+        other = (await w.token(client, await w.code(client))).json()["refresh_token"]
+        held = [(await w.token(client, await w.code(client))).json()["refresh_token"]]
+        for _ in range(length):
+            held.append((await w.refresh(client, held[-1])).json()["refresh_token"])
+        assert (await w.refresh(client, held[-2])).status == 400, "it may come twice at the same time"
+        if late:
+            (latest,) = [key for key in await stores.kv.keys("toolwire:oauth") if key.endswith(":latest")]
+            await stores.kv.delete(latest)
+            assert (await w.refresh(client, held[-2])).json()["error"] == "invalid_grant"
+        elif length > 1:
+            assert (await w.refresh(client, held[-3])).json()["error"] == "invalid_grant"
+        newest = await w.refresh(client, held[-1])
+        if late or length > 1:
+            assert newest.json()["error"] == "invalid_grant"
+        else:
+            assert newest.status == 200
+        assert (await w.refresh(client, other)).status == 200
 
 
 async def test_retries_while_the_provider_is_down_take_no_room() -> None:

@@ -6,13 +6,16 @@ marks together take half of the values that the store keeps at most, and one cal
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from toolwire.stores import KV
+from toolwire.stores import KV, StoreFull
 from toolwire.wire.shares import Caller, StorageBudget
 
 # How many values a store keeps that does not say it.
 _MAX_ITEMS: Final = 100_000
+# A number above all of a series.
+_ALL: Final = 2**53
 
 
 class Marks:
@@ -38,6 +41,20 @@ class Marks:
         if not await self._kv.put(key, b"%d" % number, ttl=seconds, if_absent=True):
             return None
         return Mark(self._kv, self._budget, key, seconds, number, self._budget.admit(caller, 1, seconds))
+
+    async def use_in_turn(self, key: str, seconds: float, caller: Caller, number: int, together: float) -> Mark | None:
+        """Use a value of a series once; end the series where it comes again.
+
+        Programs that share a value may use it within `together` seconds: all but one are refused, and nothing ends.
+        """
+        latest = f"{key}:latest"
+        before = await self._kv.get(key)
+        with suppress(StoreFull):
+            if before is None or int(before or b"0") < number:
+                await self._kv.put(latest, b"%d" % number, ttl=together)
+            elif await self._kv.get(latest) != b"%d" % number:
+                await self._kv.put(key, b"%d" % _ALL, ttl=seconds)
+        return await self.use(key, seconds, caller, number)
 
 
 class Mark:

@@ -36,6 +36,8 @@ from toolwire.auth.verify.verifier import (
 from toolwire.protocol.rounds import digest as user_digest
 from toolwire.wire.shares import Caller, Taken
 
+#: Seconds in which a refresh token may come a second time, from a program that did not wait for another one.
+AT_ONCE: Final = 30.0
 # Anybody may begin a sign-in. So the marks of all sign-ins are those of one caller, and users who have signed in keep
 # their own share.
 _STRANGERS: Final = "strangers"
@@ -108,7 +110,7 @@ class TokenDesk:
         # OAuth 2.1 section 4.3.1: refresh tokens of public clients are used once.
         # All refresh tokens of a sign-in share a mark: they are used for weeks, and many times a day.
         left, caller = held.expires - self._seals.clock(), ("user", held.user or held.client)
-        async with self._once(held.family or held.id, left, caller, held.number):
+        async with self._once(held.family or held.id, left, caller, held.number, is_series=True):
             if held.is_access:
                 # The provider gave an access token without an end, so there is nothing to refresh there.
                 return await self._issue(Tokens(held.token, None, None), held.client, held.scopes, held)
@@ -116,10 +118,19 @@ class TokenDesk:
         return await self._issue(tokens, held.client, held.scopes, held)
 
     @asynccontextmanager
-    async def _once(self, identifier: str, seconds: float, caller: Caller, number: int = 0) -> AsyncIterator[None]:
-        """Let an id, or a number of it, be used once. If the provider cannot be reached, it can be used again."""
+    async def _once(
+        self, identifier: str, seconds: float, caller: Caller, number: int = 0, *, is_series: bool = False
+    ) -> AsyncIterator[None]:
+        """Let an id, or a number of it, be used once. If the provider cannot be reached, it can be used again.
+
+        The refresh tokens of a sign-in are a series. It ends when one of them is used twice, because one of the two
+        users is a thief (RFC 9700 section 4.14.2).
+        """
         key = f"toolwire:oauth:used:{identifier}"
-        mark = await self._marks.use(key, seconds, caller, number)
+        if is_series:
+            mark = await self._marks.use_in_turn(key, seconds, caller, number, AT_ONCE)
+        else:
+            mark = await self._marks.use(key, seconds, caller)
         if mark is None:
             raise OAuthError("invalid_grant", "This was used before")
         try:
