@@ -28,6 +28,7 @@ from toolwire.gateway.config import credentials as c
 from toolwire.gateway.config import policies as p
 from toolwire.gateway.config.configuration import AT_ONCE
 from toolwire.gateway.config.tables import BackEntry, FileTables, GatewayTable, HttpTable
+from toolwire.gateway.lazy_lists import LazyLists
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.openapi import openapi
 from toolwire.openapi.lock_file.lock import make_lock, write_lock
@@ -134,6 +135,7 @@ ENTRY: dict[str, Row] = {
     "list_timeout": Row(7.0),
     "trust": Row(True, lambda gateway: remote(gateway).components.trusts),
     "views": Row(False, lambda gateway: not remote(gateway).components.shows_views),
+    "lazy": Row(True, lambda gateway: isinstance(remote(gateway).lists, LazyLists)),
     "breaker": Row({"failures": 3}),
     "health": Row({"every": 900.0}),
     "max_calls": Row(3),

@@ -93,6 +93,17 @@ _KNOWN: Final = frozenset(row.name for row in METHODS)
 _encode = refusing_surrogates(msgspec.json.Encoder().encode)
 
 
+def callable_methods(agreement: Agreement) -> frozenset[str]:
+    """Return the methods whose capability the server declared. The client sends no others (1.3.2.6)."""
+    return frozenset(
+        row.name
+        for row in methods(agreement.revision).values()
+        if row.kind == "request"
+        and row.sender != "server"
+        and (row.capability is None or t.has_capability(agreement.capabilities, row.capability))
+    )
+
+
 class ClientConnection:
     """The state of the client for one connection. It also handles what arrives on the session."""
 
@@ -152,7 +163,7 @@ class ClientConnection:
         self.revision: str = self.agreement.revision
         self._lifecycle.revision = self.revision
         self.modern: bool = is_modern(self.revision)
-        self.callable: frozenset[str] = self._callable()
+        self.callable: frozenset[str] = callable_methods(agreement)
         # 2026-07-28 basic/transports/streamable-http, custom headers.
         self.repeats_arguments: bool = self.modern and self.link.carries_headers
         self._identity: dict[str, Any] = {
@@ -162,18 +173,6 @@ class ClientConnection:
         }
         self.set_log_level(None)
         self.link.channel.negotiated(self.revision)
-
-    def _callable(self) -> frozenset[str]:
-        """Return the methods whose capability the server declared. The client sends no others (1.3.2.6)."""
-        rows = methods(self.revision).values()
-        declared = self.agreement.capabilities
-        return frozenset(
-            row.name
-            for row in rows
-            if row.kind == "request"
-            and row.sender != "server"
-            and (row.capability is None or t.has_capability(declared, row.capability))
-        )
 
     def set_log_level(self, level: t.LoggingLevel | None) -> None:
         """2026-07-28: say in every request who sends it and which log messages it wants. Encode that once, not for each
@@ -256,7 +255,7 @@ class ClientConnection:
         found = t.decode(t.DiscoverResult, raw)
         self.agreement.capabilities = found.capabilities
         self.agreement.instructions = found.instructions
-        self.callable = self._callable()
+        self.callable = callable_methods(self.agreement)
 
     # --- requests ---
 

@@ -28,7 +28,7 @@ from toolwire.gateway.capability_lists import CapabilityLists
 from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.list_follower import LEAST_SECONDS, FollowSettings, ListFollower
 from toolwire.gateway.relaying import Relay
-from toolwire.gateway.remote_lists import FAMILIES, RemoteLists
+from toolwire.gateway.remote_lists import FAMILIES, KnownServer, RemoteLists
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream_log import UpstreamLog
 from toolwire.protocol.changes import Change, FrozenParams
@@ -133,7 +133,7 @@ class OwnerLists:
     def shows_views(self) -> bool:
         return self._all.shows_views
 
-    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+    def publish_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         before = self.group
         self._all.take_lists_of(self, lists, connection)
         return self.group is not before
@@ -199,7 +199,7 @@ class AccountLists(SharedLists):
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
-    def known_connection(self) -> ClientConnection | None:
+    def known_connection(self) -> KnownServer | None:
         return self._last_connection
 
     # --- beginning and end ---

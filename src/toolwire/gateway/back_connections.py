@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextvars import Context
 from functools import partial
 from itertools import count
+from math import inf
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -270,6 +271,9 @@ class ConnectionsOwner(Protocol):
     def note_closed(self, conversation: Conversation) -> None:
         """Note that the connection of a conversation was closed."""
 
+    def note_opening(self) -> None:
+        """Note that the shared connection is opened."""
+
     def note_moved(self) -> None:
         """Note that the shared connection is to be opened at another address."""
 
@@ -300,7 +304,8 @@ class BackConnections:
         """The addresses of a server that has several."""
         self._identity = identity
         self._timeout = timeout
-        self._revision = revision
+        self.revision: str | None = revision
+        """The one revision to speak; None for the newest that both sides know."""
         self._is_modern_only = False
         self.is_shared: bool = self._bounds.is_shared
         """Whether all clients share the connections to a legacy server."""
@@ -331,7 +336,7 @@ class BackConnections:
             changed=changed,
             timeout=self._timeout,
             probe_timeout=PROBE_SECONDS,
-            revision=revision or self._revision,
+            revision=revision or self.revision,
             kind=FailoverOpener if isinstance(place, SeveralUrls) else RelayOpener,
         )
 
@@ -339,6 +344,7 @@ class BackConnections:
         """Make the connection that callers share, with a share of its places for each."""
         connection = PooledConnection(*arguments) if self.is_shared else RelayConnection(*arguments)
         self._is_modern_only = False
+        self._owner.note_opening()
         session, calls = connection.session, connection.calls
         if isinstance(session, HttpSession) and session.places is not None:
             shares = Shares(session.places, self._bounds.caller_share, "calls")
@@ -406,6 +412,12 @@ class BackConnections:
     async def shared_connection(self) -> RelayConnection:
         """Return the shared connection; open it if it is not open."""
         return cast("RelayConnection", await self.shared.live())
+
+    def leave_shared(self) -> None:
+        """Close the shared connection when the requests in flight on it have ended. The next one opens another."""
+        connection, self.shared.connection = self.shared.connection, None
+        if connection is not None:
+            self._end(connection.retire())
 
     async def check(self, seconds: float) -> None:
         """Send a health check on the shared connection, and raise its failure in time."""
@@ -564,7 +576,7 @@ class BackConnections:
     @property
     def may_speak_legacy(self) -> bool:
         """Return whether clients may have sessions at a modern server, as far as that is known."""
-        return self._revision is None and not self._is_modern_only and not self.is_shared
+        return self.revision is None and not self._is_modern_only and not self.is_shared
 
     def note_modern_only(self) -> None:
         """Take note that a modern server refused `initialize`."""
@@ -581,7 +593,7 @@ class BackConnections:
 
         A command and a server of this process are another process, and another object.
         """
-        return self.target.transport == "http" and self._revision == successor._revision
+        return self.target.transport == "http" and self.revision == successor.revision
 
     def leave_sessions(self) -> None:
         """Leave all sessions to the connections that come after these."""
@@ -678,6 +690,12 @@ class BackConnections:
         """Return whether a call is in flight."""
         shared = cast("RelayConnection | None", self.shared.connection)
         return bool(shared is not None and shared.calls) or any(lane.is_busy for lane in self._lanes.values())
+
+    @property
+    def last_ended(self) -> float:
+        """When the last call on the shared connection ended, on the monotonic clock."""
+        connection = cast("RelayConnection | None", self.shared.connection)
+        return -inf if connection is None else connection.ended_at
 
     def has_ended_call(self, seconds: float) -> bool:
         """Return whether a request has ended in the last seconds whose effects may be announced on another stream."""

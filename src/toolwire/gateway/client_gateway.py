@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 from msgspec import structs
 
 from toolwire._version import __version__
-from toolwire.client.connection import ClientConnection
 from toolwire.client.reconnect import Connector, may_repeat
 from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import wait_out
@@ -25,6 +24,7 @@ from toolwire.gateway.gateway import Gateway
 from toolwire.gateway.list_follower import FollowSettings
 from toolwire.gateway.relaying import Answer, BackFailed, Relay, RelayOwner
 from toolwire.gateway.remote_components import RemotePrompt, RemoteTool
+from toolwire.gateway.remote_lists import KnownServer
 from toolwire.gateway.sent_request import Headers, Sent
 from toolwire.gateway.shared_lists import ListsOwner, SharedLists
 from toolwire.gateway.upstream import Upstream
@@ -257,7 +257,7 @@ class _MemberLists(SharedLists):
     def find_capability_lists(self, call: Call) -> None:
         """Return no further lists: the connection declares what the client can do."""
 
-    def check_connection(self, connection: ClientConnection) -> None:
+    def check_connection(self, connection: KnownServer) -> None:
         """Take every server: its restrictions hold for the client, which is its only caller."""
 
 

@@ -96,9 +96,9 @@ class ClientConversation:
         server: OverlaidServer,
         key: Conversation,
         call: Call,
-        take_lists: Callable[[ClientConversation, RemoteLists], None],
+        publish_lists: Callable[[ClientConversation, RemoteLists], None],
     ) -> None:
-        """`take_lists` gets lists that were read."""
+        """`publish_lists` gets lists that were read."""
         self.name: str = server.name
         self.log: UpstreamLog = server.back_connections.log
         self.key: Conversation = key
@@ -118,7 +118,7 @@ class ClientConversation:
         self._server = server
         self._reading: asyncio.Task[None] | None = None
         self._is_announced = False
-        self._take_lists = take_lists
+        self._publish_lists = publish_lists
 
     # --- the upstream, as its follower has it ---
 
@@ -148,9 +148,9 @@ class ClientConversation:
     def shows_views(self) -> bool:
         return self._server.components.shows_views
 
-    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+    def publish_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         before = self.digest
-        self._take_lists(self, lists)
+        self._publish_lists(self, lists)
         return self.digest != before
 
     def note_lost(self, error: ToolwireError) -> None:
@@ -260,7 +260,7 @@ class Conversations:
         if known is None or known.key != key:
             if known is not None:
                 self.end(key.client)
-            known = self._by_client[key.client] = ClientConversation(self._server, key, call, self._take_lists)
+            known = self._by_client[key.client] = ClientConversation(self._server, key, call, self._publish_lists)
         known.front = call.outlet.connection
         return known
 
@@ -312,7 +312,7 @@ class Conversations:
         self._make(key, call).read_soon()
         return True
 
-    def _take_lists(self, conversation: ClientConversation, lists: RemoteLists) -> None:
+    def _publish_lists(self, conversation: ClientConversation, lists: RemoteLists) -> None:
         """Show a client the lists of its session, as an overlay where they differ from the shared ones."""
         if self._by_client.get(conversation.key.client) is not conversation:
             return
@@ -382,7 +382,7 @@ class Conversations:
             if each.overlay is None or shared is None:
                 continue
             if each.digest == shared.digest():
-                self._take_lists(each, each.overlay.lists)
+                self._publish_lists(each, each.overlay.lists)
             else:
                 # What changed for all clients changed here, too, and not every server announces it in each session.
                 each.follower.read_again()

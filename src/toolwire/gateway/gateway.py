@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import CommandTarget, TargetLike, TargetOptions, resolve
 from toolwire.gateway.availability import State
-from toolwire.gateway.back_connections import MAX_CONVERSATIONS, ConnectionBounds
+from toolwire.gateway.back_connections import IDLE_SECONDS, MAX_CONVERSATIONS, ConnectionBounds
 from toolwire.gateway.back_health import (
     QUEUE,
     QUEUE_SECONDS,
@@ -217,6 +217,7 @@ class Gateway(Server):
         idle_seconds: float | None = None,
         urls: Sequence[str] | None = None,
         views: bool = True,
+        lazy: bool = False,
         auth: Any = None,
         shape: Shape | None = None,
     ) -> Self:
@@ -263,6 +264,8 @@ class Gateway(Server):
         * `urls`: The addresses of the server, if it has several, in the order of preference, behind the one that is
           named first. The first one that works is used.
         * `views`: Whether its views come through, and its tools that are for views alone.
+        * `lazy`: Whether it starts with its first call, and stops after `idle_seconds` without one. Its lists of the
+          last run come from the stores of the gateway meanwhile.
         * `auth`: What a `Client` takes as `auth` for an address, in place of `credentials`.
         * `shape`: Which of its components come through, and in which form.
         """
@@ -312,6 +315,16 @@ class Gateway(Server):
 
             signing = PrincipalProcesses(place)
         make_lists: Callable[[ListsOwner, FollowSettings], SharedLists] = SharedLists
+        if options.lazy:
+            if credentials is not None or list_credentials is not None:
+                text = (
+                    f"lazy= of {name!r} has no effect with credentials: it starts with the first call of each account"
+                )
+                raise ServerError(text)
+            # Here, because most upstreams start with the gateway.
+            from toolwire.gateway.lazy_lists import LazyLists
+
+            make_lists = partial(LazyLists, place.address, options.idle_seconds or IDLE_SECONDS)
         if credentials is not None or list_credentials is not None:
             if options.auth is not None:
                 raise ServerError(f"{name!r} has auth= or credentials=, not both")

@@ -94,7 +94,7 @@ class Followed(Protocol):
     def shows_views(self) -> bool:
         """Return whether views stay in the lists."""
 
-    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+    def publish_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         """Use lists that were just read; return whether they differ from the ones before."""
 
     def note_lost(self, error: ToolwireError) -> None:
@@ -228,6 +228,11 @@ class ListFollower:
             self.state = FollowState.CONNECTING
             name = f"gateway {self._upstream.name}"
             self._running = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def offer_stored(self, lists: RemoteLists) -> None:
+        """Offer the lists of an earlier run of the upstream, until it is followed."""
+        self.lists = lists
+        self.first.set()
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Stop following; return the tasks that are about to end."""
@@ -572,7 +577,7 @@ class ListFollower:
         self.lists = lists
         self.read_at = loop.time()
         self.first.set()
-        has_changed = self._upstream.take_lists(lists, connection)
+        has_changed = self._upstream.publish_lists(lists, connection)
         self._pace.end(loop.time(), size, has_changed=has_changed)
 
     async def _read_somewhere(self) -> tuple[RemoteLists, ClientConnection]:

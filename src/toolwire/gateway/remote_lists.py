@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, json
@@ -16,6 +16,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.apps import audiences, is_view, without_view
 from toolwire.protocol.cursors import MISSING_KEY
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
+from toolwire.protocol.lifecycle.negotiation import Agreement
 from toolwire.protocol.open_codec import exact_meta, meta_of, replace_members, replace_meta
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.upstreams import UPSTREAM_KEY, GatewayMark, read_marks, read_upstream
@@ -37,6 +38,22 @@ MAX_WAY: Final = 200
 FAMILIES: Final = ("tools", "prompts", "resources")
 
 Item = TypeVar("Item")
+
+
+class KnownServer(Protocol):
+    """A server as its connection, or an earlier one, has shown it."""
+
+    @property
+    def agreement(self) -> Agreement:
+        """Return the revision and the capabilities that both sides agreed on."""
+
+    @property
+    def modern(self) -> bool:
+        """Return whether the revision has no sessions."""
+
+    @property
+    def callable(self) -> frozenset[str]:
+        """Return the methods whose capability the server declared."""
 
 
 class RemoteLists:

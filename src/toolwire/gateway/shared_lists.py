@@ -20,7 +20,7 @@ from toolwire.gateway.conversation import Conversations, ListOverlay
 from toolwire.gateway.hosts import Hosts
 from toolwire.gateway.list_follower import FollowSettings, ListFollower
 from toolwire.gateway.relaying import Relay
-from toolwire.gateway.remote_lists import RemoteLists
+from toolwire.gateway.remote_lists import KnownServer, RemoteLists
 from toolwire.gateway.upstream_components import UpstreamComponents
 from toolwire.gateway.upstream_lifecycle import UpstreamLifecycle
 from toolwire.gateway.upstream_log import UpstreamLog
@@ -87,8 +87,8 @@ class SharedLists:
         """Whether the upstream is one of the servers that mount it."""
 
     @property
-    def known_connection(self) -> ClientConnection | None:
-        """The connection on which the upstream said what it is, and what it can do. It may be closed."""
+    def known_connection(self) -> KnownServer | None:
+        """The capabilities of the upstream, from a connection that may be closed."""
         return self.back_connections.shared.connection
 
     # --- beginning and end ---
@@ -160,7 +160,7 @@ class SharedLists:
     def leave_address(self, error: ToolwireError, connection: ClientConnection) -> bool:
         return self.back_connections.lost(error, cast("RelayConnection", connection), for_sure=True)
 
-    def check_connection(self, connection: ClientConnection) -> None:
+    def check_connection(self, connection: KnownServer) -> None:
         """Raise `NotSupported` for an upstream with restrictions that cannot tell the callers apart."""
         if self.components.access is None and is_marked_restricted(connection.agreement.capabilities):
             raise NotSupported(_RESTRICTED)
@@ -182,7 +182,7 @@ class SharedLists:
     def shows_views(self) -> bool:
         return self.components.shows_views
 
-    def take_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
+    def publish_lists(self, lists: RemoteLists, connection: ClientConnection) -> bool:
         """Offer lists that were just read, unless the breaker is open; return whether they differ."""
         before = self.availability.last_change
         if self.owner.guard.state != "open":
@@ -291,7 +291,7 @@ class SharedLists:
         return self.follower.watch(new if self.is_ready else ())
 
     def _watch_in_conversation(self, call: Call, uris: Iterable[str]) -> asyncio.Future[None] | None:
-        """Subscribe in the conversation of a legacy client; None where its calls go over the shared connection."""
+        """Subscribe in the conversation of a legacy client; None for the shared connection."""
         connection = self.known_connection
         is_legacy = connection is not None and (not connection.modern or self.relay.may_open_session(call))
         if not is_legacy or not self.is_ready or self.back_connections.is_shared:
@@ -314,6 +314,14 @@ class SharedLists:
         return isinstance(hints, t.ToolAnnotations) and (hints.read_only_hint is True or hints.idempotent_hint is True)
 
     # --- what happens at the upstream ---
+
+    @property
+    def is_asleep(self) -> bool:
+        """Return whether the upstream starts with the next call."""
+        return False
+
+    def note_opening(self) -> None:
+        """Note that a request opens the shared connection."""
 
     async def reread_lists(self) -> None:
         """Read the lists again, because something went wrong that outdated lists, or a dead server, may explain."""

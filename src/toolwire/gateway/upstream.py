@@ -300,6 +300,9 @@ class Upstream(Server):
     def is_kept(self, client: Hashable) -> bool:
         return self.lists.conversations.keeps(client)
 
+    def note_opening(self) -> None:
+        self.lists.note_opening()
+
     def note_moved(self) -> None:
         self.lists.follower.follow_elsewhere()
 
@@ -332,7 +335,7 @@ class Upstream(Server):
 
     def _is_idle(self) -> bool:
         """Return whether nothing else tells soon whether the upstream works: it is ready, and no call is in flight."""
-        return self.availability.is_ready and not self.back_connections.is_busy
+        return self.availability.is_ready and not self.back_connections.is_busy and not self.lists.is_asleep
 
     # --- for operators ---
 

@@ -7,7 +7,6 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET
 
-from toolwire.client.connection import ClientConnection
 from toolwire.gateway.addresses import Addresses, Unit, units_of
 from toolwire.gateway.linked_uris import LinkedUris, find_namers, may_be_secret, origin_of
 from toolwire.gateway.relaying import Relay
@@ -20,7 +19,7 @@ from toolwire.gateway.remote_components import (
     UnlistedResources,
 )
 from toolwire.gateway.remote_extensions import extensions_of, further_capabilities
-from toolwire.gateway.remote_lists import MAX_LEFT_OUT, RemoteLists
+from toolwire.gateway.remote_lists import MAX_LEFT_OUT, KnownServer, RemoteLists
 from toolwire.gateway.remote_tasks import RemoteTasks
 from toolwire.gateway.upstream_access import UpstreamAccess
 from toolwire.gateway.upstream_log import Quoted
@@ -49,7 +48,7 @@ class UpstreamComponents:
         relay: Relay,
         addresses: Addresses,
         *,
-        find_connection: Callable[[], ClientConnection | None],
+        find_connection: Callable[[], KnownServer | None],
         rename: Callable[[str], str],
         find_rules: Callable[[], UpstreamRules],
         access: UpstreamAccess | None = None,

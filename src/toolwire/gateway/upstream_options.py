@@ -105,6 +105,9 @@ class UpstreamSettings(Table, Generic[TlsT, KindT, PolicyT], kw_only=True, froze
     The first one that works is used."""
     views: bool = True
     """Whether its views come through, and its tools that are for views alone."""
+    lazy: bool = False
+    """Whether it starts with its first call, and stops after `idle_seconds` without one. Its lists of the last run come
+    from the stores of the gateway meanwhile."""
 
 
 class UpstreamOptions(UpstreamSettings[ssl.SSLContext, "Kind", "Policy"], kw_only=True, frozen=True):

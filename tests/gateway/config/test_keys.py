@@ -209,6 +209,7 @@ BACK_ROWS: list[tuple[str, Any, Any, Callable[[Any], Any] | None, Any, Any]] = [
     ("list_timeout", 1, 2, None, 1, 2),
     ("trust", True, False, None, True, None),
     ("views", False, True, None, False, None),
+    ("lazy", True, False, None, True, None),
     ("breaker", False, {}, lambda found: found is False, True, False),
     ("health", {"every": 5}, {"every": 6}, lambda found: found.every, 5, 6),
     ("max_calls", 1, 2, None, 1, 2),
