@@ -47,6 +47,7 @@ LAYERS = {
     "platforms": 2,
     "printable": 1,
     "redaction": 0,
+    "secret_index": 0,
     "server_texts": 0,
     "tokens": 0,
     "hostile_text": 0,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
@@ -53,8 +52,6 @@ _MAX_NAME: Final = 200
 _MAX_DEPTH: Final = 128
 # How deep texts of JSON are read that stand in texts of JSON. Each level costs as much as the text is long.
 _MAX_TEXTS: Final = 4
-# A shorter piece of base64 may be any word.
-_SHORTEST_ENCODED: Final = 6
 # White space, and the mark of the byte order that files begin with.
 _BEFORE_JSON: Final = " \t\r\n\ufeff"
 
@@ -202,39 +199,10 @@ class Redaction:
         meant = _ESCAPE.sub(lambda escape: _unescape(escape[0]), text)
         spans = [match.span() for pattern in self.patterns for match in pattern.finditer(meant)]
         # Each part stands for one character, so that a span of characters is a span of parts.
-        return _mask_spans(_ESCAPE_OR_CHARACTER.findall(text), spans) if spans else text
+        return mask_spans(_ESCAPE_OR_CHARACTER.findall(text), spans) if spans else text
 
     def _matches_any(self, texts: Iterable[str]) -> bool:
         return any(pattern.search(text) for text in texts for pattern in self.patterns)
-
-
-def credential_redaction(values: Iterable[str]) -> Redaction:
-    """Return the redaction of secret values: as they are, and in base64."""
-    known = sorted(set(values), key=len, reverse=True)
-    encoded = [form for value in known for form in _base64_forms(value.encode("utf-8", "surrogateescape"))]
-    forms = sorted({*map(re.escape, known), *encoded}, key=len, reverse=True)
-    return Redaction(patterns=["|".join(forms)] if forms else [])
-
-
-def decoded_views(text: str) -> Iterator[str]:
-    """Yield a text without its percent-encoding and without its JSON escapes, where it has these."""
-    if "%" in text:
-        yield _ENCODED.sub(lambda encoded: _percent_decoded(encoded[0]), text)
-    if "\\" in text:
-        yield _ESCAPE.sub(lambda escape: _unescape(escape[0]), text)
-
-
-def _base64_forms(value: bytes) -> Iterator[str]:
-    """Yield patterns of a value in base64, in both alphabets, wherever it stands in what was encoded."""
-    for before in range(3):
-        whole = base64.b64encode(bytes(before) + value).decode().rstrip("=")
-        # The characters at the edges also depend on what stands beside the value.
-        start, rest = (0, 2, 3)[before], (before + len(value)) % 3
-        sure = whole[start : len(whole) - 1 if rest else None]
-        if len(sure) >= _SHORTEST_ENCODED:
-            either = re.escape(sure).replace("\\+", "[+-]").replace("/", "[/_]")
-            edges = "[A-Za-z0-9+/_-]?"
-            yield f"{edges if before else ''}{either}{edges if rest else ''}={{0,2}}"
 
 
 def check_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -263,8 +231,8 @@ def compile_mask(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     return made
 
 
-def _mask_spans(parts: list[str], spans: list[tuple[int, int]]) -> str:
-    """Return the text of these parts, with spans of them masked."""
+def mask_spans(parts: Sequence[str], spans: Iterable[tuple[int, int]]) -> str:
+    """Return the text of parts or characters, with spans of them masked."""
     pieces: list[str] = []
     done = 0
     for start, end in sorted(spans):
@@ -297,7 +265,7 @@ def _mask_encoded(pattern: re.Pattern[str], text: str) -> str:
             end = start + 3 * len(character.encode("utf-8", "surrogateescape"))
             parts.append(part[start:end])
             start = end
-    return _mask_spans(parts, spans)
+    return mask_spans(parts, spans)
 
 
 def _percent_decoded(encoded: str) -> str:
@@ -336,6 +304,69 @@ def _unescape(part: str) -> str:
     if part[1] == "u":
         return str(json.loads(f'"{part}"'))
     return _SHORT_ESCAPES.get(part[1], part[1])
+
+
+# --- readings --------------------------------------------------------------------------------------------------------
+
+# How often a text may be encoded: a proxy encodes once more what was encoded.
+_MAX_ENCODINGS: Final = 4
+
+
+class Reading:
+    """A decoded text, with the place of each character in the original text."""
+
+    __slots__ = ("_starts", "text")
+
+    def __init__(self, text: str, starts: Sequence[int]) -> None:
+        """`starts` are the places of the characters, and the end of the original text."""
+        self.text: str = text
+        self._starts = starts
+
+    def to_origin(self, span: tuple[int, int]) -> tuple[int, int]:
+        """Return the start and end in the original text of a span in this one."""
+        return self._starts[span[0]], self._starts[span[1]]
+
+    def decoded(self, encoded: re.Pattern[str], decode: Callable[[str], Iterable[tuple[str, int]]]) -> Reading:
+        """Decode the matches of a pattern.
+
+        `decode` returns characters, and the length of each as it is encoded.
+        """
+        pieces: list[str] = []
+        starts: list[int] = []
+        done = 0
+        for match in encoded.finditer(self.text):
+            at = match.start()
+            pieces.append(self.text[done:at])
+            starts += self._starts[done:at]
+            for character, length in decode(match[0]):
+                pieces.append(character)
+                starts.append(self._starts[at])
+                at += length
+            done = match.end()
+        return Reading("".join([*pieces, self.text[done:]]), [*starts, *self._starts[done:]])
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """Yield a text, and what it means without percent-encoding and JSON escapes, also repeated ones."""
+    reading = Reading(text, range(len(text) + 1))
+    yield reading
+    for _ in range(_MAX_ENCODINGS):
+        is_percent, is_escaped = _ENCODED.search(reading.text), _ESCAPE.search(reading.text)
+        if not is_percent and not is_escaped:
+            return
+        unescaped = reading.decoded(_ESCAPE, lambda escape: [(_unescape(escape), len(escape))]) if is_escaped else None
+        if unescaped is not None:
+            yield unescaped
+        if is_percent:
+            yield (reading := reading.decoded(_ENCODED, _percent_characters))
+            if unescaped is not None:
+                yield (unescaped := reading.decoded(_ESCAPE, lambda escape: [(_unescape(escape), len(escape))]))
+        reading = unescaped or reading
+
+
+def _percent_characters(encoded: str) -> Iterator[tuple[str, int]]:
+    for character in _percent_decoded(encoded):
+        yield character, 3 * len(character.encode("utf-8", "surrogateescape"))
 
 
 def _write_json(value: Any, comma: str, colon: str) -> str:

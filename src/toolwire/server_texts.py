@@ -19,21 +19,23 @@ import msgspec
 
 from toolwire.base_errors import InvalidResponse, OutcomeUnknown, ServerError, ToolwireError
 from toolwire.protocol.errors import URL_ELICITATION_REQUIRED, ProtocolError, Unauthorized
-from toolwire.redaction import MASK, Redaction, credential_redaction, decoded_views
+from toolwire.redaction import MASK, Redaction, mask_spans, readings
+from toolwire.secret_index import SHORTEST, SecretIndex
 
 E = TypeVar("E", bound=ToolwireError)
 
-#: How many credentials of one server are known at once. The one that was noted first makes room.
+#: How many credentials of one server are known at once, and how long they are together. The oldest makes room.
 MAX_KNOWN: Final = 1_024
+MAX_CHARACTERS: Final = 1_000_000
 #: In how many characters of a text encoded credentials are found. A longer text is searched for them as they are.
-MAX_SEARCHED: Final = 8 * 1024
-# Shorter values are words that a text may need, such as the name of a tenant.
-_SHORTEST: Final = 6
-# A text may be cut inside a credential: so many characters of its beginning are masked, too, and half of a longer one.
-_SHORTEST_BEGINNING: Final = 12
+MAX_SEARCHED: Final = 32 * 1024
+# Of a text that is cut, so many characters are searched before.
+_MAX_CUT: Final = 8 * 1024
 # How deep base64 is decoded in base64.
 _MAX_DECODINGS: Final = 2
+_MAX_DEPTH: Final = 128
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{12,}")
 # A cookie or a parameter of a header.
 _MEMBER: Final = re.compile(r"[^\s;,=]+=\"?([^\s;,\"]+)")
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
@@ -42,9 +44,63 @@ _KEY_NAME: Final = re.compile(r"(?:^|[_-])(?:api)?(?:key|pat|auth|pass|dsn|sig|s
 # What only a machine reads: long, without blanks, with letters and digits.
 _OPAQUE: Final = re.compile(r"(?=[^\s/.:,;@\\]*[0-9])(?=[^\s/.:,;@\\]*[A-Za-z])[^\s/.:,;@\\]{16,}")
 _PATH: Final = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
+# Paths have more than one of these.
+_SLASH: Final = re.compile(r"[\\/]")
 # Headers that each request has, and the proof of one request (RFC 9449).
 _NO_CREDENTIALS: Final = frozenset({"accept", "content-type", "user-agent", "dpop"})
 _ANY_NAME: Final = Redaction()
+
+
+class KnownCredentials:
+    """The credentials of one server: those of its settings, and the last ones of calls."""
+
+    __slots__ = ("_fixed", "_index", "_new", "_recent", "_size")
+
+    def __init__(self) -> None:
+        self._fixed: set[str] = set()
+        self._recent: dict[str, None] = {}
+        self._size = 0
+        self._index = SecretIndex()
+        # Most servers never quote anything, so calls do not wait until their credentials are indexed.
+        self._new: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._fixed or self._recent)
+
+    def __contains__(self, credential: str) -> bool:
+        return credential in self._recent
+
+    def fix(self, credentials: Iterable[str], *, in_parts: bool = True) -> None:
+        """Add credentials that stay known."""
+        for each in _usable_parts(credentials):
+            self._fixed.add(each)
+            self._index.add(each, in_parts=in_parts)
+
+    def note(self, credentials: Iterable[str]) -> None:
+        """Add credentials that the newest ones push out."""
+        for each in _usable_parts(credentials):
+            if each not in self._recent:
+                self._recent[each] = None
+                self._size += len(each)
+                self._new.append(each)
+        while len(self._recent) > MAX_KNOWN or (self._size > MAX_CHARACTERS and len(self._recent) > 1):
+            self._drop(next(iter(self._recent)))
+        if len(self._new) > 2 * MAX_KNOWN:
+            self._new = [each for each in self._new if each in self._recent]
+
+    def _drop(self, credential: str) -> None:
+        del self._recent[credential]
+        self._size -= len(credential)
+        if credential not in self._fixed:
+            self._index.remove(credential)
+
+    def find(self, text: str) -> list[tuple[int, int]]:
+        """Return the starts and ends of credentials, and of parts of them, in a text."""
+        new, self._new = self._new, []
+        for each in new:
+            if each in self._recent and each not in self._fixed:
+                self._index.add(each)
+        return self._index.find(text)
 
 
 class ServerTexts:
@@ -54,34 +110,29 @@ class ServerTexts:
     `name` stands for the server in the log.
     """
 
-    __slots__ = ("_fixed", "_recent", "is_quotable", "name")
+    __slots__ = ("_known", "is_quotable", "name")
 
     def __init__(self, name: str = "", *, is_quotable: bool = True) -> None:
         self.name: str = name
         self.is_quotable: bool = is_quotable
-        # The credentials in use, with the beginnings that are searched for: those of its settings, and those of calls.
-        self._fixed: dict[str, str] = {}
-        self._recent: dict[str, str] = {}
+        self._known = KnownCredentials()
 
     def without_quotes(self) -> ServerTexts:
         """Return the texts of the same server, with the same credentials, as such that may not be quoted."""
         quiet = ServerTexts(self.name, is_quotable=False)
-        quiet._fixed, quiet._recent = self._fixed, self._recent
+        quiet._known = self._known
         return quiet
 
     # --- the credentials in use ---
 
     def note(self, credentials: Iterable[str]) -> None:
         """Take note of credentials that the server gets with a call, or a process."""
-        known = self._recent
-        known.update(_heads_of(each for each in credentials if each not in known))
-        while len(known) > MAX_KNOWN:
-            del known[next(iter(known))]
+        self._known.note(credentials)
 
     def note_signature(self, headers: Mapping[str, str]) -> None:
         """Take note of the headers that sign a request: the whole value, its token, passwords, cookies."""
         for name, value in headers.items():
-            if value not in self._recent and name.lower() not in _NO_CREDENTIALS:
+            if value not in self._known and name.lower() not in _NO_CREDENTIALS:
                 self.note(_parts_of_header(value))
 
     def note_request(self, headers: Mapping[str, str]) -> None:
@@ -96,30 +147,30 @@ class ServerTexts:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Take note of the credentials in the headers, in the URL and in the variables that a server always gets."""
-        for value in (headers or {}).values():
-            self._fixed.update(_heads_of(_parts_of_header(value)))
-        self._fixed.update(_heads_of(_parts_of_url(url)))
+        for name, value in (headers or {}).items():
+            if name.lower() not in _NO_CREDENTIALS:
+                self._known.fix(_parts_of_header(value))
+        self._known.fix(_parts_of_url(url))
         for name, value in (environment or {}).items():
-            parts = _parts_of_url(value) if "://" in value else [value] if _is_credential(name, value) else []
-            self._fixed.update(_heads_of(parts))
+            if "://" in value:
+                self._known.fix(_parts_of_url(value))
+            elif _is_credential(name, value):
+                # Folders stand in texts for other reasons, too.
+                is_path = _PATH.match(value) is not None and len(_SLASH.findall(value)) > 1
+                self._known.fix([value], in_parts=not is_path)
 
     # --- the texts ---
 
     def excerpt(self, text: str, length: int) -> str:
         """Return the beginning of a text without credentials. Nothing is cut before they are found."""
-        return self.hide(text[:MAX_SEARCHED])[:length]
+        return self.hide(text[: max(length, _MAX_CUT)])[:length]
 
     def hide(self, text: str) -> str:
-        """Mask the credentials in a text: as they are, in base64, percent-encoded and with JSON escapes."""
-        if len(text) > MAX_SEARCHED:
-            for value in self._find_whole(text):
-                text = text.replace(value, MASK)
+        """Mask credentials and parts of them: plain, in base64 or hex, percent-encoded, with JSON escapes."""
+        if len(text) < SHORTEST or not self._known:
             return text
-        found = self._find(text)
-        if not found:
-            return text
-        text = _BASE64.sub(lambda run: MASK if self._find_in(_decodings(run[0], _MAX_DECODINGS)) else run[0], text)
-        return credential_redaction(found).unescaped_text(text)
+        spans = self._known.find(text) if len(text) > MAX_SEARCHED else list(self._find_encoded(text))
+        return mask_spans(text, _joined(spans)) if spans else text
 
     def describe(self, error: BaseException, text: str | None = None) -> str:
         """Return the text of an error for a log line above `debug`. `text` stands for the text of the error."""
@@ -129,7 +180,7 @@ class ServerTexts:
             # What is over a limit, or no HTTP response, is described in our own words.
             if isinstance(error, ValueError | InvalidResponse | ServerError) and not isinstance(error, OutcomeUnknown):
                 return "its answer breaks the protocol"
-        return self.excerpt(str(error) if text is None else text, MAX_SEARCHED)
+        return self.excerpt(str(error) if text is None else text, _MAX_CUT)
 
     def clean(self, error: E) -> E:
         """Mask the credentials in an error that the server sent, and return it."""
@@ -147,60 +198,91 @@ class ServerTexts:
         return error
 
     def _clean_data(self, data: Any) -> Any:
-        if not (self._fixed or self._recent):
+        if not self._known:
             return data
         text = json.dumps(data, default=str)
         if len(text) > MAX_SEARCHED:
-            return msgspec.UNSET if self._find_whole(text) else data
-        found = self._find(text)
-        return credential_redaction(found).content(data) if found else data
+            return msgspec.UNSET if self._known.find(text) else data
+        return self._hide_in(data)
 
-    def _find_whole(self, text: str) -> list[str]:
-        return sorted((value for value in (*self._fixed, *self._recent) if value in text), key=len, reverse=True)
+    def _hide_in(self, value: Any, depth: int = 0) -> Any:
+        """Mask the credentials in a JSON value. A number becomes 0."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if depth > _MAX_DEPTH:
+            return MASK
+        if isinstance(value, dict):
+            hidden: dict[str, Any] = {}
+            for name, item in value.items():
+                shown = unique = self.hide(name) if isinstance(name, str) else name
+                count = 1
+                while unique in hidden or (unique != name and unique in value):
+                    count += 1
+                    unique = f"{shown} {count}"
+                hidden[unique] = self._hide_in(item, depth + 1)
+            return hidden
+        if isinstance(value, list | tuple):
+            return [self._hide_in(each, depth + 1) for each in value]
+        text = json.dumps(value, default=str)
+        if self.hide(text) == text:
+            return value
+        return 0 if isinstance(value, int | float) else MASK
 
-    def _find(self, text: str) -> set[str]:
-        """Return the credentials in a text, and beginnings of them."""
-        return self._find_in(chain([text], _decodings(text, _MAX_DECODINGS))) if self._fixed or self._recent else set()
+    def _find_encoded(self, text: str) -> Iterator[tuple[int, int]]:
+        judged: dict[str, bool] = {}
+        for reading in readings(text):
+            yield from map(reading.to_origin, self._known.find(reading.text))
+            for run in chain(_BASE64.finditer(reading.text), _HEX.finditer(reading.text)):
+                if self._is_encoded(run[0], judged, _MAX_DECODINGS):
+                    yield reading.to_origin(run.span())
 
-    def _find_in(self, texts: Iterable[str]) -> set[str]:
-        searched = "\0".join(texts)
-        found: set[str] = set()
-        for value, head in chain(self._fixed.items(), self._recent.items()):
-            at = searched.find(head)
-            while at >= 0:
-                found.add(_common_beginning(value, searched[at : at + len(value)]))
-                at = searched.find(head, at + len(head))
-        return found
+    def _is_encoded(self, run: str, judged: dict[str, bool], depth: int) -> bool:
+        """Return whether base64 or hex digits have a credential, or a part of one."""
+        known = judged.get(run)
+        if known is None:
+            known = judged[run] = any(self._has_any(each, judged, depth - 1) for each in _decodings(run))
+        return known
+
+    def _has_any(self, text: str, judged: dict[str, bool], depth: int) -> bool:
+        views = [each.text for each in readings(text)]
+        if any(map(self._known.find, views)):
+            return True
+        runs = (run[0] for each in views for run in chain(_BASE64.finditer(each), _HEX.finditer(each)))
+        return depth > 0 and any(self._is_encoded(run, judged, depth) for run in runs)
 
 
-def _heads_of(credentials: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield credentials that are long enough to be masked, with the beginnings that are searched for."""
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in their order, as one where they touch."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _usable_parts(credentials: Iterable[str]) -> Iterator[str]:
+    """Yield credentials and their lines, where they are long enough to be masked."""
     for each in credentials:
         for part in {each, *each.splitlines()}:  # A private key is quoted line by line.
             value = part.strip()
-            if len(value) >= _SHORTEST:
-                yield value, value[: max(_SHORTEST_BEGINNING, len(value) // 2)]
+            if len(value) >= SHORTEST:
+                yield value
 
 
-def _common_beginning(text: str, other: str) -> str:
-    length = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), len(other))
-    return text[:length]
-
-
-def _decodings(text: str, depth: int) -> Iterator[str]:
-    """Yield what a text means: without percent-encoding, without JSON escapes, and its base64."""
-    views = [text, *decoded_views(text)]
-    yield from views[1:]
-    if not depth:
-        return
-    for run in {found[0] for view in views for found in _BASE64.finditer(view)}:
-        plain = run.rstrip("=").translate(_TO_STANDARD)
-        # Nothing says where in the run the encoded text begins.
-        for start in range(min(4, len(plain) - 7)):
-            piece = plain[start : len(plain) - ((len(plain) - start) % 4 == 1)]
-            decoded = base64.b64decode(f"{piece}==").decode("utf-8", "surrogateescape")
-            yield decoded
-            yield from _decodings(decoded, depth - 1)
+def _decodings(run: str) -> Iterator[str]:
+    """Yield what a run of characters means in base64 and as hex digits."""
+    # Nothing says where in it the encoded text begins.
+    plain = run.rstrip("=").translate(_TO_STANDARD)
+    for start in range(min(4, len(plain) - 7)):
+        piece = plain[start : len(plain) - ((len(plain) - start) % 4 == 1)]
+        yield base64.b64decode(f"{piece}==").decode("utf-8", "surrogateescape")
+    if _HEX.fullmatch(run):
+        for start in range(2):
+            yield bytes.fromhex(run[start : len(run) - (len(run) - start) % 2]).decode("utf-8", "surrogateescape")
 
 
 def _parts_of_header(value: str) -> Iterator[str]:

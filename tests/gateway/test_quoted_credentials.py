@@ -24,7 +24,7 @@ from toolwire.gateway import Gateway
 from toolwire.protocol.errors import ProtocolError
 
 SECRET = "Zq9xYwkT0123456789LmNopQ"
-WORD = "LmNopQ-another-word-9876"
+WORD = "mNopQ-another-word-9876"
 
 
 def error(request: Request, said: str, status: int = 200) -> Reply:
