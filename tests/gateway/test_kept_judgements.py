@@ -678,6 +678,64 @@ async def test_subscriber_hears_of_a_resource_by_what_was_demanded_then(
         assert ("note://one" in heard) == (is_admitted and how == "listed")
 
 
+@pytest.mark.parametrize("front", DIALECTS)
+@pytest.mark.parametrize("back", DIALECTS)
+@cases("how", ["replaced", "removed", "two of a name"])
+async def test_update_of_an_unlisted_address_is_for_callers_of_the_server_that_sent_it(
+    how: str, back: str, front: str
+) -> None:
+    held, started, wanted = asyncio.Event(), Sign(), ["doc://listed", "note://open"]
+    old, new, other = Server("old"), Server("new"), Server("other")
+    other.resource("note://open")(lambda: "open")
+    for server in (old, new):
+        server.resource("doc://listed")(lambda: "x")
+
+    @old.tool
+    async def hold() -> str:
+        started.set()
+        await held.wait()
+        return "held"
+
+    hidden = Shape(visible_to=["admin"])
+    gateway = Gateway("front").add("o", other, revision=back)
+    served: Server = gateway
+    if how == "two of a name":
+        # The same name in another gateway, which all callers may use.
+        served = Server("outer").mount(gateway, "in").mount(Gateway("beside").add("b", old, revision=back), "beside")
+        gateway.add("b", new, revision=back, shape=hidden)
+    else:
+        gateway.add("b", old, revision=back)
+    admin = Principal("eve", scopes=frozenset({"admin"}))
+    async with talk(served, front, principal=ANN) as ann, talk(served, front, principal=admin) as eve:
+        name = "beside_b_hold" if served is not gateway else "b_hold"
+        await ann.result("tools/list")
+        call = ann.start("tools/call", {"name": name, "arguments": {}})
+        await started.wait()
+        for client in (ann, eve):
+            if front == MODERN:
+                client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}})
+                await client.notified("notifications/subscriptions/acknowledged", 1)
+            else:
+                for uri in wanted:
+                    await client.result("resources/subscribe", {"uri": uri})
+        if how == "replaced":
+            await gateway.replace("b", new, revision=back, shape=hidden)
+        elif how == "removed":
+            gateway.remove("b").add("b", new, revision=back, shape=hidden)
+        heard: dict[Any, set[str]] = {}
+        async with patience("an update"):
+            while "doc://listed/unlisted" not in heard.get(eve, ()) or "note://open" not in heard[ann]:
+                new.notify_updated("doc://listed/unlisted")
+                other.notify_updated("note://open")
+                await asyncio.sleep(0)
+                for client in (ann, eve):
+                    updates = await client.notified("notifications/resources/updated", 0)
+                    heard[client] = {each["uri"] for each in updates} - {"doc://listed"}
+        assert heard[ann] == {"note://open"}
+        held.set()
+        assert text_in((await call)["result"]) == "held"
+
+
 @cases("back", DIALECTS)
 @cases("how", ["opened", "taken away"])
 async def test_audit_of_an_answered_call_has_nothing_that_was_masked_then(how: str, back: str) -> None:

@@ -481,7 +481,7 @@ class AccountLists(SharedLists):
     def tell_updated(self, known: OwnerLists, uri: str, params: Mapping[str, Any] | None) -> None:
         """Tell the clients of one account that its resource has new contents. Others may have one of the same name."""
         frozen = None if params is None else FrozenParams(params)
-        change = Change("updated", uri, params=frozen, owner=known.owner, server=self.name)
+        change = Change("updated", uri, params=frozen, owner=known.owner, server=self.name, mark=self.catalog.mark)
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.tell(change)
 

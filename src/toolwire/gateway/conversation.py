@@ -161,7 +161,7 @@ class ClientConversation:
 
     def announce_update(self, uri: str, params: Any) -> None:
         if (public := self._server.components.find_updated(uri)) is not None:
-            self.tell_client(Change("updated", public, params=params, server=self.name))
+            self.tell_client(Change("updated", public, params=params, server=self.name, mark=self._server.catalog.mark))
 
     # --- the client ---
 

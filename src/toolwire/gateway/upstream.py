@@ -196,7 +196,7 @@ class Upstream(Server):
     def retire(self) -> None:
         """Offer nothing more. The calls, questions and tasks that began here end here (see `used`)."""
         self.lists.retire()
-        self.lifecycle.is_retired = True
+        self.lifecycle.is_retired = self.catalog.is_retired = True
         self.availability.watchers.clear()
         self.hosts.leave()
         self.availability.cancel_unlisting()

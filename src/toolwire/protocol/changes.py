@@ -39,6 +39,8 @@ class Change(Struct, frozen=True):
     """The only principal whose resource was updated; empty where the resource is the same for all of them."""
     server: str = ""
     """The name of the server whose resource was updated; empty where it is not known."""
+    mark: str = ""
+    """The mark of the catalogue of that server, which two servers of one name have not in common."""
     session: str = ""
     """The only legacy HTTP session that is told; empty for all clients."""
 

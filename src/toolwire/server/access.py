@@ -20,7 +20,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, covers
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.server.catalog import Catalog, Found, Mount, Sees, Way, any_resource
+from toolwire.server.catalog import Catalog, Found, Mount, Owner, Sees, Way, any_resource
 from toolwire.server.components import Component, ToolBase
 from toolwire.server.components.restriction import (
     ANY_CLIENT,
@@ -402,8 +402,22 @@ class Access:
             return self.permits(principal, found)
         if self.readable(uri, None) is not None:
             return False
-        ways = [Found(any_resource(), owner, way) for owner, way in self._catalog.ways_to(change.server)]
-        return not ways or any(view.sees(each) and self.permits(principal, each) for each in ways)
+        return not change.server or self._may_hear_of(principal, view, change)
+
+    def _may_hear_of(self, principal: Principal | None, view: View, change: Change) -> bool:
+        """Return whether a principal may use the server that sent an update.
+
+        One that was taken away does not count, and what it sends is for callers of its successor. Nothing says which
+        server of a name sent the update of another process.
+        """
+        ways: dict[Owner, list[Found[Any]]] = {}
+        for owner, way in self._catalog.ways_to(change.server):
+            if not owner.catalog.is_retired:
+                ways.setdefault(owner, []).append(Found(any_resource(), owner, way))
+        senders = [owner for owner in ways if owner.catalog.mark == change.mark] or list(ways)
+        return bool(senders) and all(
+            any(view.sees(each) and self.permits(principal, each) for each in ways[owner]) for owner in senders
+        )
 
     def usable(self, principal: Principal | None, is_local: bool) -> Sees | None:
         """Return what says of a component whether a caller sees it and may use it; None where nothing is restricted."""

@@ -374,6 +374,8 @@ class Catalog:
         """Why components of an upstream cannot be offered, by their names."""
         self.is_unlisted: bool = False
         """Whether the components are in no list. They can still be called: the error then says what is wrong."""
+        self.is_retired: bool = False
+        """Whether the upstream of the components was taken away, and finishes what began."""
         self.is_strict: bool = False
         """Whether a list is an error while components of a mounted server are missing in it."""
         self.version: int = 0

@@ -505,7 +505,9 @@ class Server(Registering, Serving):
         `params` are further members of the notification, such as `{"_meta": {"version": 7}}`. Clients that do not
         know them ignore them.
         """
-        change = Change("updated", uri, params=None if not params else _further(params), server=self.name)
+        change = Change(
+            "updated", uri, params=None if not params else _further(params), server=self.name, mark=self.catalog.mark
+        )
         for catalog in (self.catalog, *self.catalog.hosts_told_of(uri)):
             catalog.owner.kernel.tell(change)
 
