@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.cases import cases
@@ -13,6 +13,7 @@ from tests.gateway.backs import behind
 
 from toolwire import Client, Context, Server
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.relay import RelayConnection, RelayOpener
 from toolwire.gateway import Gateway
 from toolwire.gateway.upstream import Upstream
 from toolwire.http.asgi import HttpApp
@@ -41,6 +42,7 @@ class Balancer(Pool):
     def __init__(self) -> None:
         self.pools: list[AsgiPool] = []
         self.apps: list[HttpApp] = []
+        self.gateways: list[Gateway] = []
         self.current = 0
         self.statuses: list[int] = []
 
@@ -92,6 +94,7 @@ async def replicas(backs: list[dict[str, Any]], revision: str, stores: Stores | 
             stack.push_async_callback(app.stop)
             stack.callback(app.drain)
             balancer.apps.append(app)
+            balancer.gateways.append(front)
             balancer.pools.append(AsgiPool(app))
         stack.push_async_callback(balancer.close)
         yield balancer
@@ -149,6 +152,66 @@ async def test_calls_that_come_to_two_replicas_at_once_agree_on_a_session() -> N
 
 
 @pytest.mark.covers("GW-6.6", "GW-11.14")
+async def test_session_that_a_replica_opens_late_replaces_none_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call learns of the session of another replica while a call before it still opens one."""
+    counting = Counting()
+    opening, may_open, open_relay = asyncio.Event(), asyncio.Event(), RelayOpener.open
+
+    async def open_late(opener: RelayOpener) -> Any:
+        connection = await open_relay(opener)
+        if balancer.current == 1:
+            opening.set()
+            await may_open.wait()
+        return connection
+
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as client,
+    ):
+        for balancer.current in (1, 0):
+            await client.list_tools()
+        monkeypatch.setattr(RelayOpener, "open", open_late)
+        balancer.current = 1
+        calls = [asyncio.ensure_future(client.call_tool("b_count"))]
+        await opening.wait()
+        balancer.current = 0
+        await client.call_tool("b_count")
+        counting.seen.clear()
+        balancer.current = 1
+        for _ in range(2):
+            calls.append(asyncio.ensure_future(client.call_tool("b_count")))
+            await asyncio.sleep(0.01)
+        may_open.set()
+        for call in calls:
+            assert not (await call).is_error
+        for balancer.current in (0, 1):
+            await client.call_tool("b_count")
+        assert list(counting.seen.values()) == [5]
+
+
+async def test_replica_that_learns_of_a_new_session_leaves_the_one_before_to_other_replicas() -> None:
+    """Another replica may be about to send a call in it."""
+    counting = Counting()
+    async with (
+        behind(counting.server, "http") as target,
+        replicas([{"b": target}, {"b": target}], "2025-11-25") as balancer,
+        client_of(balancer, "2025-11-25") as client,
+    ):
+        for balancer.current in (0, 1):
+            await client.call_tool("b_count")
+        (session,) = counting.seen
+        (lane,) = balancer.gateways[1].fronts.front.upstreams["b"].back_connections._lanes.values()
+        connection = cast("RelayConnection", lane.connector.connection)
+        connection.leave_session()
+        await connection.close()
+        for balancer.current in (1, 0, 1):
+            await client.call_tool("b_count")
+        assert len(counting.seen) == 2
+        await until_ended(balancer)
+        assert any(key.endswith(session) for key in await kept(counting.server))
+
+
 async def test_a_session_ends_where_its_server_is_another_one() -> None:
     counting, other = Counting(), Counting()
     async with behind(counting.server, "http") as target:
@@ -234,6 +297,13 @@ async def test_a_session_outlives_the_replica_that_opened_it() -> None:
         balancer.current = 1
         await balancer.stop(0)
         assert (await client.call_tool("b_count")).text == "2"
+
+
+async def until_ended(balancer: Balancer) -> None:
+    """Wait until the replicas have closed the connections that they use no more."""
+    for gateway in balancer.gateways:
+        while gateway.fronts.front.upstreams["b"].back_connections._closing:
+            await asyncio.sleep(0)
 
 
 async def kept(server: Server) -> list[str]:

@@ -188,6 +188,9 @@ class RelayConnection(ClientConnection):
     is_pooled: bool = False
     """Whether calls of all clients share a connection to a legacy server."""
 
+    is_joined: bool = False
+    """True where other processes use the session at the server, too."""
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.calls: dict[RequestId, RelayedCall] = {}
@@ -418,6 +421,13 @@ class RelayConnection(ClientConnection):
         if isinstance(self.session, HttpSession):
             self.session.leaves_requests = True
         self.leave_session()
+
+    async def retire(self) -> None:
+        """Close the connection after its requests in flight. A session of other processes stays."""
+        await self.session.finished()
+        if self.is_joined:
+            self.leave_session()
+        await self.close()
 
     def leave_session(self) -> None:
         """Leave the session at the server to others, when this connection is closed."""

@@ -67,6 +67,8 @@ LOOK_SECONDS: Final = 0.05
 NEW_SECONDS: Final = 1.0
 #: How many seconds a server may be silent before it counts as one that does not know `server/discover`.
 PROBE_SECONDS: Final = 5.0
+#: How often a call looks again which session its conversation uses, while calls beside it open and replace sessions.
+_MOST_SWITCHES: Final = 3
 
 #: What a gateway can carry. Servers list tools only for clients that can do what the tools need, so that the connection
 #: for lists declares all of it. Nobody asks anything there, because no call of a legacy server goes over it.
@@ -220,7 +222,8 @@ class _Lane:
             connection = cast("RelayConnection", await self.connector.live())
         finally:
             self.opening -= 1
-        self.session_id = connection.session_id or self.session_id
+        if connection is self.connector.connection:
+            self.session_id = connection.session_id or self.session_id
         return connection
 
     async def close(self) -> None:
@@ -505,7 +508,7 @@ class BackConnections:
         if session is not None:
             self._use(lane, session, self._agreed(conversation.credential))
         if not alone:
-            return await lane.live()
+            return await lane.live() if session is None else await self._in_session(lane, session, conversation)
         lane.is_taken = True
         try:
             connection = await lane.live()
@@ -513,6 +516,17 @@ class BackConnections:
             lane.is_taken = False
             raise
         self._taken[connection] = lane
+        return connection
+
+    async def _in_session(self, lane: _Lane, session: BackSession, conversation: Conversation) -> RelayConnection:
+        """Return the connection of a lane in this session, or in a new one."""
+        connection = await lane.live()
+        for _ in range(_MOST_SWITCHES):
+            if lane.opener.known is None and connection is lane.connector.connection:
+                break
+            # It was being opened already, before this process knew of the session.
+            self._use(lane, session, self._agreed(conversation.credential))
+            connection = await lane.live()
         return connection
 
     def _put_lane(self, conversation: Conversation, lane: _Lane) -> None:
@@ -563,6 +577,10 @@ class BackConnections:
 
     def _use(self, lane: _Lane, session: BackSession, shared: RelayConnection | None) -> None:
         """Have a lane use a session of the conversation, unless it is the one that it used before."""
+        current = cast("RelayConnection | None", lane.connector.connection)
+        if current is not None and current.session_id == session.id:
+            lane.session_id, lane.opener.known = session.id, None
+            return
         if lane.session_id == session.id or shared is None or (shared.modern and is_modern(session.revision)):
             return
         lane.session_id = session.id

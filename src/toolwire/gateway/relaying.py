@@ -523,6 +523,7 @@ class Relay:
         if not isinstance(call.host.stores.kv, MemoryKV):
             self.connections.share(conversation)
         if known is not None and known.id == own:
+            connection.is_joined = True
             return connection
         try:
             address = self.connections.address_of(connection)
@@ -532,6 +533,7 @@ class Relay:
             self.log.warning("another process will open another session: %s", str(error))
             return connection
         if holds is opened:
+            connection.is_joined = True
             return connection
         return await of(session=holds)
 
