@@ -295,6 +295,7 @@ def large(member: str, sizes: list[int]) -> FakeServer:
 
 
 @BOTH_ERAS
+@pytest.mark.pairwise
 @pytest.mark.parametrize("member", ["tools", "prompts", "resources", "resourceTemplates"])
 @pytest.mark.parametrize("sizes", [[[420_000]], [[4_000] * 110], [[200_000], [210_000]]])
 @pytest.mark.parametrize("is_read", [False, True])

@@ -67,6 +67,7 @@ async def tell(client: Client, method: str) -> None:
 
 @BACKS
 @FRONTS
+@pytest.mark.pairwise
 @pytest.mark.parametrize("uri", [SIGNED, "files://report?signature=secret", "files://report", "box://of-b/1/2"])
 @pytest.mark.parametrize(
     ("method", "way"),
@@ -374,6 +375,7 @@ def hostile(listed: str) -> Server:
 
 @BACKS
 @FRONTS
+@pytest.mark.pairwise
 @pytest.mark.parametrize("change", ["edited", "moved", "removed", "back", "nothing else"])
 @pytest.mark.parametrize("listed", ["https://files.example/own", "https://files.example/{+path}"])
 async def test_a_changed_front_sends_a_named_address_to_no_other_server(

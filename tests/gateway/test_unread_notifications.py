@@ -25,7 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol r
 
 NOTES = "com.example/notes"
 MESSAGE = "x" * 100_000
-COUNT = 200
+# Ten megabytes: more than twice what is queued before notifications are dropped.
+COUNT = 100
 TOOLS = {
     "tools": [{"name": "flood", "inputSchema": {"type": "object"}}],
     "resultType": "complete",
