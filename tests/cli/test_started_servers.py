@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,11 +148,24 @@ with socket.create_server(("127.0.0.1", 0)) as listening:
 LISTENS_UNTIL_THE_END = LISTENS.replace("threading.Event().wait()", "sys.stdin.read()")
 
 
+def let_time_pass(monkeypatch: pytest.MonkeyPatch, said: Path) -> None:
+    """Set the clocks of event loops forward by a minute when a server has said that it listens."""
+
+    def read_clock(loop: asyncio.BaseEventLoop) -> float:
+        listens = said.exists() and said.read_text(encoding="utf-8").endswith("\n")
+        return time.monotonic() + (60 if listens else 0)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", read_clock)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
-def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Command, tmp_path: Path) -> None:
+def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, pipe = tmp_path / "listens", tmp_path / "said"
     script.write_text(LISTENS_UNTIL_THE_END, encoding="utf-8")
-    done = toolwire("list", f"{sys.executable} {script} {pipe}", "--timeout", "4")
+    let_time_pass(monkeypatch, pipe)
+    done = toolwire("list", f"{sys.executable} {script} {pipe}", "--timeout", "15")
     port = pipe.read_text(encoding="utf-8").split()[1]
     assert done.status == 3
     assert f"it listens on port {port}, so give its address, such as http://127.0.0.1:{port}/mcp" in done.err
@@ -159,12 +173,13 @@ def test_timeout_of_a_server_that_listens_on_a_port_names_the_port(toolwire: Com
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which ports a process listens on")
-async def test_client_names_the_port_of_a_file_that_listens(tmp_path: Path) -> None:
+async def test_client_names_the_port_of_a_file_that_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "listens.py"
     said = f"import sys\nsys.argv.append({str(tmp_path / 'said')!r})\n"
+    let_time_pass(monkeypatch, tmp_path / "said")
     file.write_text(f"{said}{LISTENS_UNTIL_THE_END}", encoding="utf-8")
     with pytest.raises(Timeout, match=r"; it listens on port \d+, so give its address, .* as listens\.py:server$"):
-        await Client(file, timeout=3.0).connect()
+        await Client(file, timeout=15.0).connect()
 
 
 @pytest.mark.parametrize(
