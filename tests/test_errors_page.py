@@ -27,6 +27,7 @@ def guide(errors_page: ModuleType) -> str:
     return page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_guide_has_sixty_texts_that_are_in_the_source(errors_page: ModuleType) -> None:
     texts = errors_page.guide_texts(guide(errors_page))
     assert len(texts) >= 60
@@ -34,6 +35,7 @@ def test_guide_has_sixty_texts_that_are_in_the_source(errors_page: ModuleType) -
     assert untrue == [], "docs/guides/errors.md has texts that are not in the source: correct or replace them"
 
 
+@pytest.mark.slow
 def test_text_of_the_guide_that_is_gone_from_the_source_is_noticed(errors_page: ModuleType) -> None:
     rows = "## Call\n| `no module has {this}` | a | b |\n| `{what} did not finish within {seconds}` | a | b |"
     assert errors_page.untrue(errors_page.guide_texts(rows), errors_page.collect()) == ["no module has {this}"]
@@ -100,6 +102,7 @@ def test_page_has_each_text_once_and_links_to_the_guide(errors_page: ModuleType)
     ]
 
 
+@pytest.mark.slow
 def test_page_of_the_source_has_every_text_and_links_to_each_part_of_the_guide(errors_page: ModuleType) -> None:
     page = errors_page.made_page()
     rows = [line for line in page.splitlines() if line.startswith("| `")]

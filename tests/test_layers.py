@@ -184,6 +184,7 @@ def test_every_module_has_a_layer() -> None:
     assert homeless == []
 
 
+@pytest.mark.slow
 def test_imports_point_downwards() -> None:
     wrong = []
     for name in SOURCES:

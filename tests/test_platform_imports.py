@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cases import cases
 from tests.test_layers import SOURCES
 
@@ -93,6 +94,7 @@ def imported() -> list[str]:
 IMPORTED = imported()
 
 
+@pytest.mark.slow
 @cases("missing", [POSIX, *([name] for name in IMPORTED)], ids=["all", *IMPORTED])
 def test_every_module_imports_without_posix(missing: list[str]) -> None:
     """All of it gone, as on Windows, or one module, as in a Python that was built without it."""

@@ -47,6 +47,7 @@ def lost(part: Any, target: str) -> dict[str, str]:
 # --- what each interface takes ---
 
 
+@pytest.mark.slow
 @cases("target", ALL)
 def test_vendors_take_the_schemas_of_every_signature(target: str) -> None:
     tools = [signatures.tool(label).definition("2026-07-28") for label in signatures.SIGNATURES]

@@ -66,6 +66,7 @@ def _make(said: str) -> Any:
 BUDGET: dict[str, Any] = {"context": 80_000}
 
 
+@pytest.mark.slow
 @pytest.mark.covers("AG-8")
 @pytest.mark.parametrize("target", TARGETS)
 async def test_six_hundred_tools_in_eight_thousand_tokens(target: Any) -> None:
@@ -212,6 +213,7 @@ async def test_new_tools_are_deferred_where_all_together_are_too_many() -> None:
 # --- state ---
 
 
+@pytest.mark.slow
 @cases("target", TARGETS)
 async def test_the_state_gives_the_same_list_in_another_process(target: Any) -> None:
     async with Toolset(big(30), defer=True, search="own") as tools:

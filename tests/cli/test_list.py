@@ -73,6 +73,7 @@ def test_definitions_as_json(toolwire: Command) -> None:
     assert found["templates"][0]["uriTemplate"] == "shop://{item}"
 
 
+@pytest.mark.slow
 def test_ten_thousand_tools_are_bounded(toolwire: Command) -> None:
     async def nothing() -> None:
         pass

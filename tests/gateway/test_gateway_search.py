@@ -39,6 +39,7 @@ async def names(client: Client) -> list[str]:
     return [each.name for each in await client.list_tools()]
 
 
+@pytest.mark.slow
 @pytest.mark.covers("TS-5")
 async def test_two_thousand_tools_need_at_most_six_thousand_tokens() -> None:
     gateway = Gateway("front", search="auto")

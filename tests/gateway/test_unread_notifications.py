@@ -119,6 +119,7 @@ async def quiet(count: Any) -> int:
     return before
 
 
+@pytest.mark.slow
 @FRONTS
 @pytest.mark.parametrize("kind", KINDS)
 async def test_gateway_stops_reading_from_a_server_whose_client_is_behind(front: str, kind: str) -> None:

@@ -104,6 +104,7 @@ def description(schemas: Schemas) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @cases("depth", [None, 8])
 @cases(
     "schemas",

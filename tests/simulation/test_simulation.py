@@ -39,6 +39,7 @@ def report(seed: int, **environment: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_in_another_process() -> None:
     one, other = report(3, PYTHONHASHSEED="1"), report(3, PYTHONHASHSEED="2")
     assert one == other

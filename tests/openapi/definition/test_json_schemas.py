@@ -497,6 +497,7 @@ def test_large_schemas_are_cut(use: Use) -> None:
     assert "left out" in str(made)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_compositions_ends() -> None:
     count = 500
     chain = {

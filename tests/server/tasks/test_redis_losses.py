@@ -39,6 +39,7 @@ KINDS = ("queue", "kv", "log", "bus")
 COMBINED = tuple(" ".join(kinds) for size in range(2, 5) for kinds in itertools.combinations(KINDS, size))
 
 
+@pytest.mark.slow
 @pytest.mark.covers("FLT-8")
 @pytest.mark.parametrize("groups", [KEYS, TOGETHER, COMBINED], ids=["one", "several", "combined"])
 async def test_every_task_ends_whichever_keys_of_the_queue_are_evicted(
