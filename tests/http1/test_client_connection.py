@@ -109,6 +109,9 @@ async def test_a_body_that_breaks_off_is_not_whole(body: str) -> None:
     [
         b"SSH-2.0-OpenSSH\r\n",
         b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/2.0 200 OK\r\ncontent-length: 1\r\n\r\na",
+        b"HTTP/0.9 200 OK\r\ncontent-length: 1\r\n\r\na",
+        b"HTTP/1.1 099 OK\r\ncontent-length: 1\r\n\r\na",
         b"HTTP/1.1 101 Other\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         OK + b"content-length: 1\r\ncontent-length: 2\r\n\r\nab",
         OK + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",

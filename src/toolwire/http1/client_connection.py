@@ -314,6 +314,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if response is None or began is None:
             return
         status: int = self._parser.get_status_code()
+        if status < 100 or not self._parser.get_http_version().startswith("1."):
+            raise ValueError("a status line of another protocol")
         if self._unfinished > HEADER_BYTES or len(headers) > HEADER_COUNT:
             self._check_size(headers)
         if status < 200:
