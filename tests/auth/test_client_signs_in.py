@@ -62,6 +62,23 @@ async def test_calls_at_once_share_a_refresh(scene: Scene) -> None:
     assert [each["grant_type"] for each in scene.login.grants] == ["authorization_code", "refresh_token"]
 
 
+async def test_closing_opens_no_browser_where_the_token_has_expired(scene: Scene) -> None:
+    def speak_with_session(request: Request) -> Reply:
+        message = json.loads(request.body or b"{}")
+        if message.get("method") != "initialize":
+            return Reply(405 if request.method == "GET" else 202)
+        result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        document = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        return Reply(document=document, headers={"mcp-session-id": "s-1"})
+
+    scene.server.serve = speak_with_session  # type: ignore[method-assign]
+    async with Client(scene.server.mcp, auth=OAuth(login=scene.person), revision="2025-11-25"):
+        scene.login.expire()
+        scene.login.refresh_tokens.clear()
+    assert scene.visits == 1
+    assert scene.server.asked("/mcp")[-1].method == "DELETE"
+
+
 async def test_needs_login_reaches_the_caller(scene: Scene) -> None:
     client = Client(scene.server.mcp, auth=OAuth(login=None))
     with pytest.raises(NeedsLogin) as caught:

@@ -447,6 +447,21 @@ async def test_headless_says_what_to_open_and_can_be_finished(scene: Scene) -> N
         await caught.value.finish("code-1")
 
 
+async def test_signing_out_ends_a_sign_in_that_is_under_way(scene: Scene) -> None:
+    auth = OAuth(login=None)
+    with pytest.raises(NeedsLogin) as caught:
+        await scene.call(auth)
+    await auth.forget(scene.server.mcp)
+    answer = await scene.person(caught.value.url)
+    for finish in (caught.value.finish, auth.finish):
+        with pytest.raises(SignInFailed, match="under way"):
+            await finish(answer)
+    with pytest.raises(NeedsLogin) as caught:
+        await scene.call(auth)
+    await auth.finish(await scene.person(caught.value.url))
+    assert await scene.call(auth) == 200
+
+
 async def test_a_sign_in_that_another_process_finishes(scene: Scene, tmp_path: Any) -> None:
     storage = FileStorage(tmp_path)
     with pytest.raises(NeedsLogin) as caught:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.auth.playing import ISSUER, SERVER, Site, answer, discovered, form, metadata
 from tests.auth.test_authorization import CALLBACK, attempt
 from tests.cases import cases
 
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.auth.flow.clients import Registration
-from toolwire.auth.flow.flows import client_credentials, exchange_code, exchange_for_id_jag, jwt_bearer, refresh
+from toolwire.auth.flow.flows import (
+    client_credentials,
+    exchange_code,
+    exchange_for_id_jag,
+    exchange_token,
+    jwt_bearer,
+    refresh,
+)
 from toolwire.auth.flow.messages import Fetch, Fetched
 from toolwire.auth.flow.tokens import LEEWAY_SECONDS, Token, TokenResponse, keep, request_token
 
@@ -127,6 +135,27 @@ def test_a_refusal_says_why() -> None:
         site.play(refresh(discovered(), ME, Token("t0", refresh_token="r0")))
     assert caught.value.error == "invalid_grant"
     assert "r0" not in str(caught.value)
+
+
+def test_a_refusal_quotes_no_secret_of_the_request() -> None:
+    def quoting(request: Fetch) -> Fetched:
+        said = f"{request.headers.get('authorization', '')} {request.body.decode()}"
+        return answer({"error": said[:200], "error_description": said}, 400)
+
+    mine = structs.replace(ME, client_secret="secret-of-the-client")
+    token, made = Token("access-0", refresh_token="refresh-token-0"), attempt()
+    for flow in (
+        refresh(discovered(), mine, token),
+        exchange_code(made, mine, "code-of-the-browser"),
+        jwt_bearer(discovered(), mine, "assertion-0", ()),
+        exchange_token(discovered(), mine, "token-of-the-caller", ()),
+    ):
+        with pytest.raises(Refused) as caught:
+            Site({TOKEN: quoting}).play(flow)
+        said = f"{caught.value} {caught.value.error} {caught.value.description}"
+        secrets = ("refresh-token-0", "code-of-the-browser", made.verifier, "assertion-0", "token-of-the-caller")
+        assert not [each for each in (*secrets, "secret-of-the-client") if each in said]
+        assert "grant_type" in said
 
 
 # --- DPoP ---

@@ -102,6 +102,15 @@ class SignInRecords:
             await self._write(f"attempt {attempt.state}", attempt)
         return attempt
 
+    async def discard_attempt(self, server_url: str) -> None:
+        """Delete the open attempt of a server, so that its answer counts no more."""
+        pending = f"pending {server_url}"
+        async with self._lock(_ATTEMPTS):
+            state = await self._read(pending, str)
+            if state is not None:
+                await self._write(f"attempt {state}", None)
+                await self._write(pending, None)
+
     async def pop_attempt(self, state: str) -> Attempt | None:
         """Return an attempt and delete it, because its answer counts once."""
         async with self._lock(_ATTEMPTS):

@@ -96,7 +96,8 @@ class TokenSource:
         return True
 
     async def forget(self) -> None:
-        """Forget the token. The registration stays."""
+        """Forget the token, and a sign-in that is under way. The registration stays."""
+        await self._records.discard_attempt(self.server_url)
         async with self._records.lock_record(self.server_url):
             self._record, self._loaded, self._read_at = None, True, self._settings.clock()
             await self._records.write_record(self.server_url, None)

@@ -115,9 +115,10 @@ def revoke(server: AuthorizationServer, credentials: Credentials, token: str, hi
         return
     form, headers = {"token": token, "token_type_hint": hint}, dict[str, str]()
     credentials.prove(server, form, headers)
-    answer = yield post_form(server.revocation_endpoint, form, headers)
+    sent = post_form(server.revocation_endpoint, form, headers)
+    answer = yield sent
     if answer.status != 200:
-        raise refusal(answer, "The revocation")
+        raise refusal(answer, "The revocation", sent)
 
 
 def exchange_for_id_jag(

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec import Struct
 
 from toolwire.auth.errors import Refused, SignInFailed
 from toolwire.redaction import repr_without
+from toolwire.server_texts import ServerTexts
 
 T = TypeVar("T")
 
+#: Fields of a form that hold a secret.
+_SECRET_FIELDS: Final = frozenset(
+    {
+        *("code", "code_verifier", "refresh_token", "token"),
+        *("client_secret", "client_assertion", "assertion", "subject_token", "actor_token"),
+    }
+)
 FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -71,10 +79,17 @@ class _Refusal(Struct):
     error_description: str | None = None
 
 
-def refusal(answer: Fetched, step: str) -> SignInFailed:
-    """Return the error for a refusal (RFC 6749 section 5.2): `Refused` if its reason can be read."""
+def refusal(answer: Fetched, step: str, sent: Fetch | None = None) -> SignInFailed:
+    """Return the error for a refusal (RFC 6749 section 5.2): `Refused` if its reason can be read.
+
+    The reason is without the secrets of the request that was `sent`, which some servers quote.
+    """
     try:
         said = msgspec.json.decode(answer.body, type=_Refusal)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return SignInFailed(f"{step} failed with status {answer.status}")
-    return Refused(step, said.error, said.error_description or "")
+    texts = ServerTexts()
+    if sent is not None:
+        texts.note_signature(sent.headers)
+        texts.note(value for name, value in parse_qsl(sent.body.decode()) if name in _SECRET_FIELDS)
+    return Refused(step, texts.hide(said.error), texts.hide(said.error_description or ""))

@@ -75,12 +75,14 @@ def request_token(
     `kinds` are the accepted token types, in lower case; by default the type that fits the proof.
     """
     kinds = kinds or (("bearer",) if prover is None else ("dpop",))
-    answer = yield _post(server, credentials, form, prover)
+    sent = _post(server, credentials, form, prover)
+    answer = yield sent
     if prover is not None and _teaches_nonce(answer, server, prover) and _wants_nonce(answer):
-        answer = yield _post(server, credentials, form, prover)
+        sent = _post(server, credentials, form, prover)
+        answer = yield sent
         _teaches_nonce(answer, server, prover)
     if answer.status != 200:
-        raise refusal(answer, step)
+        raise refusal(answer, step, sent)
     return _checked(read(answer, TokenResponse, "The token response"), kinds, server)
 
 

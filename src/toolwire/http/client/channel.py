@@ -365,6 +365,8 @@ class HttpChannel(Channel):
         if self._closed:
             return
         self._closed = True
+        # The user is leaving, and opens no browser for the last messages.
+        self._endpoint.may_sign_in = False
         self._inbox.silence()
         if self._listening is not None:
             self._listening.cancel()

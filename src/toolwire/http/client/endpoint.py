@@ -73,6 +73,8 @@ class Endpoint:
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self.texts.note_settings(headers=self.headers)
         self._auth = auth
+        self.may_sign_in: bool = True
+        """Whether a refusal leads to a sign-in, for which a person may have to open a browser."""
         self.heads: dict[Hashable, bytes] = {}
         """The encoded headers of posts that `pool.post` sends, by what they belong to."""
 
@@ -133,7 +135,7 @@ class Endpoint:
             said = response.headers
             text = await self._text(response)
             response.close()
-            if auth is not None:
+            if auth is not None and self.may_sign_in:
                 with self._signing_in(clock):
                     if await auth.challenged(method, url, response.status, said):
                         continue
