@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import ToolError
 from toolwire.protocol.open_codec import restored
 from toolwire.protocol.surrogates import encode_readable
@@ -321,7 +322,7 @@ def _block_of_dict(value: dict[Any, Any]) -> ContentBlock | None:
     if "type" not in value:
         return None
     try:
-        return cast("ContentBlock", restored(msgspec.convert(value, ContentBlock), value))
+        return cast("ContentBlock", restored(convert_to(value, ContentBlock), value))
     except msgspec.ValidationError:
         return None
 

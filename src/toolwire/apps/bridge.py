@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.printable import is_printable
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 
 WIRE_VERSION: Final = "2026-01-26"
@@ -206,7 +207,7 @@ def read_message(text: str | bytes) -> Read:
     if not isinstance(params, dict):
         return Refusal(identifier, INVALID_PARAMS, f"{found.method}: params is no object")
     try:
-        read = msgspec.convert(params, kind)
+        read = convert_to(params, kind)
     except msgspec.ValidationError as error:
         return Refusal(identifier, INVALID_PARAMS, f"{found.method}: {error}")
     if identifier is None:

@@ -22,6 +22,7 @@ from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, UPDATED
 from toolwire.protocol.classifier import Notice
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     URL_ELICITATION_REQUIRED,
@@ -418,7 +419,7 @@ class ClientConnection:
         if self.revision != "2025-11-25":
             return False  # No other revision knows this code.
         try:
-            data = msgspec.convert(error.data, t.URLElicitationRequiredErrorData)
+            data = convert_to(error.data, t.URLElicitationRequiredErrorData)
         except msgspec.ValidationError:
             return False
         if not data.elicitations or len(data.elicitations) > MAX_QUESTIONS:

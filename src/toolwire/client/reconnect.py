@@ -25,6 +25,7 @@ from toolwire.client.negotiation import DiedOnProbe
 from toolwire.client.notifications import NotificationHandlers
 from toolwire.client.target import NO_VERDICT, Target
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
@@ -362,7 +363,7 @@ def name_card(
     Each revision is sent the members that it knows.
     """
     try:
-        shown = [icon if isinstance(icon, t.Icon) else msgspec.convert(icon, t.Icon) for icon in icons]
+        shown = [icon if isinstance(icon, t.Icon) else convert_to(icon, t.Icon) for icon in icons]
     except msgspec.ValidationError as error:
         raise ValueError(f"An icon is a mapping such as {{'src': 'https://...'}}: {error}") from None
     for icon in shown:

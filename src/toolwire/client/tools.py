@@ -98,8 +98,8 @@ class _PlainResult(_Plain, kw_only=True):
 
 
 _check_plain = msgspec.json.Decoder(_PlainResult).decode
-_decode_result = msgspec.json.Decoder(t.CallToolResult).decode
-_decode_typed = msgspec.json.Decoder(_TypedResult).decode
+_decode_result = decoder_of(t.CallToolResult).decode
+_decode_typed = decoder_of(_TypedResult).decode
 _decode = msgspec.json.Decoder().decode
 
 

@@ -74,6 +74,7 @@ from toolwire.http.legacy.session_records import BackSession
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import QUESTIONS
 from toolwire.protocol.classifier import Notice
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -1177,7 +1178,7 @@ def _may_be_held(call: Call) -> bool:
 
 def _pages(error: ProtocolError) -> list[t.ElicitRequestParams]:
     try:
-        return msgspec.convert(error.data, t.URLElicitationRequiredErrorData).elicitations
+        return convert_to(error.data, t.URLElicitationRequiredErrorData).elicitations
     except ValueError:
         return []
 

@@ -42,6 +42,7 @@ from toolwire.gateway.task_dialects import (
 from toolwire.gateway.task_ends import SeenTask, TaskEnds
 from toolwire.gateway.waiting_tasks import WaitingTask, WaitingTasks, answer_elsewhere, questions_elsewhere
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import convert_to, decoder_of
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
     InvalidResponse,
@@ -649,7 +650,7 @@ class RemoteTasks:
                 if change.params is None:
                     yield await self._detailed(call, RemoteTask(task))
                 else:
-                    yield msgspec.convert(dict(change.params), _Told)
+                    yield convert_to(dict(change.params), _Told)
 
     @asynccontextmanager
     async def listening(
@@ -781,7 +782,7 @@ class RemoteTasks:
 
     def _decoded(self, type_: type[W], raw: Raw) -> W:
         try:
-            return msgspec.json.decode(raw, type=type_)
+            return decoder_of(type_).decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidResponse(f"The task cannot be read: {error}") from None
 

@@ -28,6 +28,7 @@ from toolwire.gateway.held_call import HeldCall, Listener, OpenQuestion, Outcome
 from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
 from toolwire.protocol import types as t
 from toolwire.protocol.classifier import Notice
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, ProtocolError, ToolError, ToolwireError
 from toolwire.protocol.methods import methods
 from toolwire.protocol.revisions import LATEST_LEGACY
@@ -438,7 +439,7 @@ def _outcome_key(exchange: str) -> str:
 
 
 _encode = msgspec.json.encode
-_decode_record = msgspec.json.Decoder(Record).decode
+_decode_record = decoder_of(Record).decode
 _decode_answers = msgspec.json.Decoder(Answers).decode
 _decode_told = msgspec.json.Decoder(_Told).decode
 _decode_reply = msgspec.json.Decoder(_Reply).decode

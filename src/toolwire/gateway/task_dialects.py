@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.gateway.relaying import Answer, members_of
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import InvalidResponse
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import MODERN
@@ -35,10 +36,10 @@ def created_task(answer: Answer) -> t.Task | t.TaskCreatedResult | None:
             members = answer.members or {}
             if bytes(members.get("resultType", b"")) != b'"task"':
                 return None
-            return msgspec.json.decode(answer.raw, type=t.TaskCreatedResult)
+            return decoder_of(t.TaskCreatedResult).decode(answer.raw)
         if "task" not in members_of(answer.raw):
             return None
-        return msgspec.json.decode(answer.raw, type=t.CreateTaskResult).task
+        return decoder_of(t.CreateTaskResult).decode(answer.raw).task
     except msgspec.DecodeError as error:
         raise InvalidResponse(f"The task cannot be read: {error}") from None
 

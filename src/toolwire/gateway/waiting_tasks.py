@@ -22,6 +22,7 @@ from toolwire.gateway.held_calls import check_room, not_now
 from toolwire.gateway.relaying import Answer
 from toolwire.protocol import types as t
 from toolwire.protocol.asking import refuse_question
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, ProtocolError, ToolwireError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import MODERN
@@ -42,7 +43,7 @@ RENEW_SECONDS: Final = 5.0
 
 _encode = msgspec.json.encode
 _decode_answers = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_questions = msgspec.json.Decoder(dict[str, t.InputRequest]).decode
+_decode_questions = decoder_of(dict[str, t.InputRequest]).decode
 
 
 class WaitingTask:

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams, Logged, Notified, Published
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import ToolwireError
 from toolwire.server.catalog import Catalog
 from toolwire.server.list_pages import list_digests
@@ -100,5 +101,5 @@ class BusRelay:
         self._hub.tell_everything_here()
 
 
-_decode = msgspec.json.Decoder(Published).decode
+_decode = decoder_of(Published).decode
 _decode_lists = msgspec.json.Decoder(_Lists).decode

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import Sealer
@@ -37,7 +38,7 @@ _SETTLE_SECONDS: Final = 0.2
 _CONTEXT: Final = b"judgement/"
 
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder(Judgement).decode
+_decode = decoder_of(Judgement).decode
 
 
 class KeptJudgements:

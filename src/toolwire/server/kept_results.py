@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, ResourceNotFound, ToolError
 from toolwire.server.call import Call
 from toolwire.server.components import Cache, ResourceTemplate
@@ -48,8 +49,8 @@ class _Entry(Struct, array_like=True, frozen=True):
     ends: float
 
 
-_entries = msgspec.json.Decoder(list[_Entry]).decode
-_judgement = msgspec.json.Decoder(Judgement).decode
+_entries = decoder_of(list[_Entry]).decode
+_judgement = decoder_of(Judgement).decode
 _encode = msgspec.json.encode
 
 

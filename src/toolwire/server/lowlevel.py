@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import methods
 from toolwire.protocol.open_codec import replace_members, restored
@@ -76,7 +77,7 @@ class LowLevel:
         listed = self._list(_list_context(call)) if self.looks_at_caller else self._list()
         if inspect.isawaitable(listed):
             listed = await listed
-        return [each if isinstance(each, t.Tool) else restored(msgspec.convert(each, t.Tool), each) for each in listed]
+        return [each if isinstance(each, t.Tool) else restored(convert_to(each, t.Tool), each) for each in listed]
 
     async def listed(self, call: Call) -> list[Any]:
         """Return the tools as the client of a request gets to see them."""

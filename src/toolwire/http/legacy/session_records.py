@@ -22,6 +22,7 @@ from msgspec import UNSET, Struct, UnsetType
 from toolwire.http.app_settings import HasSettings
 from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.stores import KV, StoreFull
 
@@ -66,7 +67,7 @@ class SessionRecord(Struct, omit_defaults=True):
     """Set only in a store that did not make the record, where removing the record would say nothing."""
 
 
-_decode = msgspec.json.Decoder(SessionRecord).decode
+_decode = decoder_of(SessionRecord).decode
 _encode = msgspec.json.Encoder().encode
 
 

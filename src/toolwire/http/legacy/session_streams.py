@@ -23,6 +23,7 @@ from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, Logged, Notified, Published
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
@@ -570,7 +571,7 @@ _decode_handed = msgspec.json.Decoder(_HandedOver).decode
 _decode_writer_asked = msgspec.json.Decoder(_WriterAsked).decode
 _decode_writer_known = msgspec.json.Decoder(_WriterKnown).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
-_decode_notified = msgspec.json.Decoder(Notified).decode
+_decode_notified = decoder_of(Notified).decode
 _decode_state = msgspec.json.Decoder(_State).decode
-_decode_published = msgspec.json.Decoder(Published).decode
-_decode_logged = msgspec.json.Decoder(Logged).decode
+_decode_published = decoder_of(Published).decode
+_decode_logged = decoder_of(Logged).decode

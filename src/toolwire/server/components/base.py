@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import convert_to
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
@@ -228,7 +229,7 @@ def wire_value(value: Any, type_: type[t.Wire], what: str) -> Any:
     if isinstance(value, type_):
         return value
     try:
-        return msgspec.convert(value, type_)
+        return convert_to(value, type_)
     except msgspec.ValidationError as error:
         raise ServerError(f"{value!r} cannot be read as {what}: {error}") from None
 

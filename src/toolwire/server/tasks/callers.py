@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, InsufficientScope, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
@@ -47,7 +48,7 @@ log: logging.Logger = logging.getLogger("toolwire.tasks")
 MAX_KNOWN: Final = 4096
 # No tool has this identity.
 _NO_TOOL: Final = Judgement(tool=Identity("", "", ()))
-_decode = msgspec.json.Decoder(Judgement).decode
+_decode = decoder_of(Judgement).decode
 
 
 class JudgedTask(NamedTuple):
@@ -278,7 +279,7 @@ def caller_in(call: StoredCall) -> Caller:
 
 
 def _stored_principal(call: StoredCall) -> Principal | None:
-    return None if call.principal is UNSET else msgspec.json.decode(call.principal, type=Principal)
+    return None if call.principal is UNSET else decoder_of(Principal).decode(call.principal)
 
 
 class Gone(Nowhere):

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import tasks as rules
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record, StoredCall
@@ -57,7 +58,7 @@ class DeadLetter(Struct, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(DeadLetter).decode
+_decode: Final = decoder_of(DeadLetter).decode
 
 
 def decode(data: bytes) -> DeadLetter | None:

@@ -12,11 +12,11 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, ToolwireError, counted
 from toolwire.protocol.tasks import Record, StoredCall
 from toolwire.redaction import MASK, Redaction
@@ -400,7 +400,7 @@ def shown_call(call: StoredCall, *, with_values: bool) -> dict[str, Any]:
 def _decode_or_none(data: Raw, type_: type[T]) -> T | None:
     """Decode a part of a stored call; None for a damaged one."""
     try:
-        return msgspec.json.decode(data, type=type_)
+        return decoder_of(type_).decode(data)
     except BAD_JSON:
         return None
 

@@ -20,6 +20,7 @@ from msgspec import Raw
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.decoders import decoder_of
 from toolwire.protocol.errors import BAD_JSON, INVALID_PARAMS, CallRefused, ProtocolError, ToolwireError
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.sealing import VERSION, BadSeal
@@ -51,7 +52,7 @@ _MOST_LISTED: Final = 50_000
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder(ForeignTask).decode
+_decode = decoder_of(ForeignTask).decode
 
 
 def mark_of(server: str) -> str:
