@@ -388,6 +388,7 @@ async def test_values_are_named_again_whichever_indexes_are_lost_together(redis:
         await queue.change("task", b"1", ttl=600, expect=None, place=Ready("x", "o"))
         for foreign in ("aXbYc\\", "a*b?[c]", "other"):
             redis.command("SET", f"{{{foreign}}}:kv:foreign", "1")
+        redis.command("SADD", f"{{{PATTERN}}}:kv:no value", "1")
         await rebuild(queue)
         assert not await queue.has_gaps()
         redis.command("DEL", *(f"{{{PATTERN}}}:{key}" for kind in lost for key in kind.split()))

@@ -391,6 +391,18 @@ async def test_the_sums_stay_right(redis: RedisServer) -> None:
     stores.close()
 
 
+async def test_a_lost_sum_of_events_is_added_up_again(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url, max_events=3, max_streams=3)
+    for number in range(9):
+        await stores.log.append(str(number % 3), b"y" * 100)
+    redis.command("DEL", "{toolwire}:log-bytes")
+    assert await stores.log.delete("0")
+    await stores.log.append("1", b"z")
+    assert redis.command("GET", "{toolwire}:log-bytes") == b"$3\r\n501\r\n"
+    assert int(redis.command("EVAL", SUM_OF_EVENTS, "0")[1:]) == 501
+    stores.close()
+
+
 async def test_what_is_asked_for_in_one_turn_of_a_loop_goes_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     queue = ScriptQueue(loop)

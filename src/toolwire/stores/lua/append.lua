@@ -14,11 +14,18 @@ if not floor then
     end
     floor, size = before, 0
 end
+local known, kept_bytes = redis.call('GET', total), 0
+if not known then
+    -- The sum was lost, or there is no event yet.
+    for index, state in ipairs(redis.call('HGETALL', states)) do
+        if index % 2 == 0 then kept_bytes = kept_bytes + tonumber(string.match(state, ' (%d+)$') or 0) end
+    end
+end
 redis.call('XADD', events, whole(place) .. '-0', 'd', data)
 redis.call('SET', position, whole(place))
 redis.call('PEXPIRE', events, LOG_MS)
 redis.call('ZADD', streams, place, name)
-redis.call('INCRBY', total, #data)
+redis.call('INCRBY', total, #data + kept_bytes)
 size = size + #data
 local count = redis.call('XLEN', events)
 while count > max_events or size > max_bytes do

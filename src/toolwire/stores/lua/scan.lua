@@ -8,7 +8,7 @@ if cursor == '' then
 end
 local start = prefix .. ':kv:'
 local pattern = string.gsub(start, '[%*%?%[%]\\]', '\\%0') .. '*'
-local found = redis.pcall('SCAN', cursor, 'MATCH', pattern, 'COUNT', MOST_SCANNED)
+local found = redis.pcall('SCAN', cursor, 'MATCH', pattern, 'COUNT', MOST_SCANNED, 'TYPE', 'string')
 if found.err then return is_forbidden(found.err) and {'0', 0} or redis.error_reply(found.err) end
 insist()
 for _, key in ipairs(found[2]) do redis.call('ZADD', all_names, 0, string.sub(key, #start + 1)) end

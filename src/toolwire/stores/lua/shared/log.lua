@@ -7,7 +7,8 @@ local function forget(name)
     redis.call('UNLINK', events_of(name))
     redis.call('ZREM', streams, name)
     redis.call('HDEL', states, name)
-    if size then redis.call('DECRBY', total, size) end
+    -- A sum that was lost is added up again by the next event.
+    if size and redis.call('EXISTS', total) == 1 then redis.call('DECRBY', total, size) end
     return known
 end
 local function state_of(name)
