@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from tests.cases import cases
-from tests.gateway.backs import Recorded, behind
+from tests.gateway.backs import Away, Recorded, behind, until
 from tests.openapi.petstore import petstore
 from tests.patience import patience
 
@@ -484,3 +484,32 @@ async def test_a_task_of_the_inner_name_belongs_to_its_caller(revision: str, bac
         assert (await handle.wait()).text == "monitor polled 4"
         with pytest.raises(ToolwireError):
             await bob.task(handle.id).status()
+
+
+@cases(("revision", "back"), list(itertools.product(REVISIONS, (MODERN, "2025-11-25"))))
+@cases("how", ["removed", "away", "away without prefix", "behind a mount"])
+async def test_a_view_gets_no_calls_for_a_server_that_is_away(how: str, revision: str, back: str) -> None:
+    prefix = "" if how == "away without prefix" else "bank_"
+    server, other, target = monitor(), bank(), Away(bank())
+    for name in ("bank_transfer", "transfer", "own"):
+        server.tool(name)(lambda: "taken by the view")
+    served: Server = Gateway("front")
+    gateway = Gateway("inner") if how == "behind a mount" else served
+    assert isinstance(gateway, Gateway)
+    gateway.add("mon", server, revision=back)
+    if how == "removed":
+        gateway.add("bank", other, revision=back)
+    else:
+        gateway.add("bank", target, revision=back, prefix=prefix.removesuffix("_"))
+    if gateway is not served:
+        served = Server("front").mount(gateway)
+    async with Client(served, revision=revision) as client:
+        await until(lambda: "mon_own" in served.catalog.listed("tools"))
+        other.remove("transfer")
+        await until(lambda: "bank_transfer" not in served.catalog.listed("tools"))
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool(f"{prefix}transfer")
+        of_view = {UPSTREAM_KEY: {"servers": ["inner", "mon"] if gateway is not served else ["mon"]}}
+        assert (await client.call_tool("bank_transfer", meta=of_view)).text == "taken by the view"
+        if prefix and how == "removed":
+            assert (await client.call_tool("own")).text == "taken by the view"

@@ -156,7 +156,9 @@ class UpstreamViews:
         if self._version != self._catalog.version:
             self._renew_index()
         tools = self._index.names.get(name, ())
-        return self._found(tools[0], sees) if len(tools) == 1 else None
+        if len(tools) != 1 or self._may_be_of_another(name, tools[0]):
+            return None
+        return self._found(tools[0], sees)
 
     def _resolve_at(self, call: Call, view: UpstreamPath) -> ProtocolError | None:
         """Find a tool at the upstream of a view, which the request names."""
@@ -181,8 +183,10 @@ class UpstreamViews:
         if is_own or self._catalog.tool(name) is not None:
             return None
         tools = self._index.names[name]
-        if len(tools) > 1:
-            tools = self._of_view(call.request, tools) or tools
+        of_view = self._of_view(call.request, tools)
+        if not of_view and any(self._may_be_of_another(name, each) for each in tools):
+            return None
+        tools = of_view or tools
         sees = self._sees(call)
         seen = [each for each in tools if self._found(each, sees) is not None]
         if len(tools) == 1:
@@ -197,6 +201,15 @@ class UpstreamViews:
             text = "a view called %r, which may be %s: say views=False for the upstream of one of them"
             log.warning(text, name, names)
         return ProtocolError(INVALID_PARAMS, f"The tool {name[:200]!r} may be {names}: call it by one of these names")
+
+    def _may_be_of_another(self, name: str, tool: _Tool) -> bool:
+        """Return whether another server may have a tool of a name.
+
+        Clients call the tool also while the server cannot be reached.
+        """
+        found = self._catalog.tool(tool.public)
+        own = () if found is None else found.way
+        return _is_claimed(self._catalog, name, own) or bool(self._catalog.missing_for(name))
 
     def _of_view(self, request: Incoming, tools: tuple[_Tool, ...]) -> tuple[_Tool, ...]:
         """Return the tools of the upstream whose view the request names, as some hosts do."""
@@ -271,6 +284,19 @@ def _index(catalog: Catalog) -> _Index:
         if tool.upstream.servers in having and tool.upstream.name is not None:
             names[tool.upstream.name] = (*names.get(tool.upstream.name, ()), tool)
     return _Index(names, {address: frozenset(owners) for address, owners in views.items()})
+
+
+def _is_claimed(catalog: Catalog, name: str, own: Way) -> bool:
+    """Return whether a server beside a way may have a name."""
+    for mount in tuple(catalog.mounts):
+        inner = mount.inner(name)
+        if inner is None:
+            continue
+        if mount not in own and (mount.prefix or not mount.catalog.is_read):
+            return True
+        if _is_claimed(mount.catalog, inner, own):
+            return True
+    return False
 
 
 def _view_address(found: Found[Any]) -> str | None:
