@@ -11,7 +11,8 @@ from msgspec import UNSET
 from tests.cases import cases
 from tests.client.fake import FakeServer, text
 
-from toolwire import Client, Server
+from toolwire import Client, Server, testing
+from toolwire.auth import Principal
 from toolwire.gateway import Gateway, capability_lists, list_follower
 from toolwire.gateway.capability_lists import relevant_capabilities
 from toolwire.protocol import types as t
@@ -19,7 +20,7 @@ from toolwire.protocol.apps import APP_MIME_TYPE, UI_EXTENSION
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.policy import Policy
-from toolwire.server.shaping import Shape
+from toolwire.server.shaping import ResourceShape, Shape
 from toolwire.wire.session import Session
 
 LEGACY = "2025-11-25"
@@ -97,6 +98,46 @@ async def test_clients_get_the_tools_that_the_server_has_for_their_capabilities(
                     assert await names(client) == wanted(asked), asked
                     for name in wanted(asked):
                         assert (await client.call_tool(f"b_{name}")).text == name
+
+
+class Templates(Choosing):
+    """A server with templates: two for all of its clients, and one for those with roots."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__(era)
+        self.declared["resources"] = {}
+        self.handlers |= {"resources/templates/list": self.list_templates, "resources/read": self.read}
+
+    def list_templates(self, request: Any, outlet: Any) -> t.ListResourceTemplatesResult:
+        kinds = ["open", "hidden", *(["rooted"] if "roots" in request.capabilities else [])]
+        found = [t.ResourceTemplate(uri_template=f"{kind}://{{name}}", name=kind) for kind in kinds]
+        return t.ListResourceTemplatesResult(resource_templates=found, ttl_ms=self.ttl_ms, cache_scope="private")
+
+    def read(self, request: Any, outlet: Any) -> t.ReadResourceResult:
+        contents: list[Any] = [t.ResourceContents(uri=request.params.uri, text=request.params.uri)]
+        return t.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
+
+
+@cases("front", [MODERN, LEGACY])
+@cases("era", [MODERN, LEGACY])
+@cases("asked", SETS)
+async def test_templates_of_a_set_are_read_where_restrictions_hide_others(
+    asked: tuple[str, ...], era: str, front: str
+) -> None:
+    rules = Shape(resources={"hidden://{name}": ResourceShape(visible_to=["admin"])})
+    gateway = Gateway("front").add("b", cast("Server", Templates(era)), shape=rules)
+    for caller, sees in ((Principal("ann"), False), (Principal("eve", scopes=frozenset({"admin"})), True)):
+        options = {"principal": caller, "revision": front, **declaring(*asked)}
+        async with testing.connect(gateway, **options) as (client, _):
+            listed = {each.uri_template for each in await client.list_resource_templates()}
+            read = {"open", *(["hidden"] if sees else []), *(["rooted"] if "roots" in asked else [])}
+            assert listed == {f"{kind}://{{name}}" for kind in read}
+            for kind in ("open", "hidden", "rooted"):
+                if kind in read:
+                    assert (await client.read_resource(f"{kind}://x"))[0].text == f"{kind}://x"
+                elif kind == "hidden":
+                    with pytest.raises(ProtocolError, match="not found"):
+                        await client.read_resource(f"{kind}://x")
 
 
 @cases("era", [MODERN, LEGACY])
