@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.gateway.backs import everything
 from tests.gateway.test_isolation import CHILD
 
-from toolwire import testing
+from toolwire import Server, testing
 from toolwire.gateway.config.checking import Checked, check_file
 from toolwire.gateway.config.reading import Problem
 from toolwire.redaction import MASK
@@ -116,6 +116,25 @@ async def test_a_file_that_is_not_there() -> None:
     checked = await check_file("nowhere.toml")
     assert checked.problems == [Problem("'nowhere.toml' cannot be read: No such file or directory")]
     assert not checked.is_good
+
+
+async def test_a_tool_with_a_name_of_the_search_is_named() -> None:
+    server = Server("taker")
+    server.tool("tools")(lambda: "taken")
+    async with testing.connect(server, over="port") as (direct, _):
+        url = repr(direct).removeprefix("<Client of ").partition(",")[0]
+        checked = await check_file(
+            {
+                "mcpServers": {"search": {"url": url}},
+                "gateway": {"auth": {"anonymous": {}}, "search": {"mode": "always"}},
+            }
+        )
+    assert [(each.place, each.text) for each in checked.problems] == [
+        (
+            "mcpServers.search.prefix",
+            "the search has 'search_tools', too, so that nobody can use this one: give one another prefix",
+        )
+    ]
 
 
 @pytest.mark.covers("GW-9.20")
