@@ -128,10 +128,10 @@ class Fleet:
         self._notes += read_notes(self._written.readlines())
         return self._notes
 
-    async def begun(self, tasks: Sequence[Task], times: int = 1) -> None:
+    async def begun(self, tasks: Sequence[Task], times: int = 1, patience: float = PATIENCE) -> None:
         """Wait until every one of these tasks was begun that many times."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 while True:
                     found = Counter(note.number for note in self.notes() if note.what == "begin")
                     if all(found[task.number] >= times for task in tasks):
@@ -143,7 +143,7 @@ class Fleet:
         except TimeoutError:
             # The verdict says what became of the tasks.
             late = sum(found[task.number] < times for task in tasks)
-            self.ledger.remarks.append(f"{late} of {len(tasks)} tasks were not begun {times} times in {PATIENCE:g} s")
+            self.ledger.remarks.append(f"{late} of {len(tasks)} tasks were not begun {times} times in {patience:g} s")
 
     # --- faults ---
 
@@ -158,7 +158,10 @@ class Fleet:
         """End the oldest worker of a replica by SIGKILL, in a moment when no change has just been announced."""
         async with self.traffic.announcing:
             await asyncio.sleep(0.3)
-            victim, *_ = replica.workers()
+            if not (workers := replica.workers()):
+                self.ledger.wedged.append(f"{replica.name} has no workers")
+                return
+            victim, *_ = workers
             os.kill(victim, signal.SIGKILL)
             while victim in replica.workers():
                 await asyncio.sleep(0.01)

@@ -15,6 +15,7 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.gateway_scenes import GATEWAY_SCENES, GatewayScene
 from tests.fleet.ledger import LEGACY, MODERN, Counts, Loss, Task
 from tests.fleet.replicas import Address, FleetError
+from tests.fleet.traffic import PATIENCE
 from tests.fleet.versions import PRESENT, commit_before, unpack_source
 
 #: How long replicas are killed, in the scene that does nothing else.
@@ -419,7 +420,8 @@ async def evicted(fleet: Fleet) -> None:
     for key in ("queue-renewals", "queue-held"):
         await fleet.evict(key)
     await fleet.kill(victim)
-    await fleet.begun([task for task in tasks if task.kind == "again"], times=2)
+    # One process at a time repairs the index, once a minute at most, and a page at each look.
+    await fleet.begun([task for task in tasks if task.kind == "again"], times=2, patience=3 * PATIENCE)
     await victim.start()
     await fleet.load(5)
 

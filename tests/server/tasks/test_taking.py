@@ -15,7 +15,7 @@ from tests.wireclient import MODERN
 
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
-from toolwire.stores import Ready, Stores, Task
+from toolwire.stores import Held, Ready, Stores, Task
 
 FULL = {"tasks_running": 1}
 
@@ -418,6 +418,37 @@ async def test_a_client_learns_that_a_waiting_task_may_run_whose_creation_was_no
         assert error["message"] == "The store did not confirm the task; it may have been accepted, and may run"
         await pass_time(clock, 2)
         assert free.ran in ([], [("once", 1, 1)])
+        full.go.set()
+
+
+@pytest.mark.covers("FLT-7")
+async def test_a_task_that_its_process_takes_twice_begins_once(clock: Clock) -> None:
+    """Another process notes that it watches the record, which puts the task back before its beginning is written."""
+    shared = shared_stores(clock)
+    full, watching, free = Replica(shared, limits=FULL), Replica(shared), Replica(shared)
+    async with full.serving() as join, join(principal=ADA) as client:
+        await fill(client, full)
+        task = await begin(client, "once", {"number": 1})
+        key = full.tasks.records.key(next(iter(full.tasks.quota._counts)), task)
+        begins = free.line.gates["change"] = asyncio.Event()
+        async with free.serving():
+            await settled()
+            process = await free.tasks.process()
+            assert isinstance(place := await shared.queue.place(key), Held) and place.process == process
+            async with watching.serving():
+                watching.tasks.drain()
+                await watching.tasks.following.watch(key, rules.decode(await shared.kv.get(key) or b""))
+                assert isinstance(await shared.queue.place(key), Ready)
+                free.tasks.may_take()
+                await settled()
+                assert isinstance(await shared.queue.place(key), Held)
+                begins.set()
+                del free.line.gates["change"]
+                await settled()
+                assert (free.ran, watching.ran) == ([("once", 1, 1)], [])
+                free.go.set()
+                assert text_in(await outcome(client, task)) == "once 1 by ada"
+            assert free.tasks.slots.running == 0
         full.go.set()
 
 

@@ -322,7 +322,12 @@ class Taking:
             slots.give_back(None)
             tasks.in_background(self._drop(task, process))
             return
-        if record.over or record.process or call is UNSET:
+        run = tasks.following.run(task.key)
+        if task.key in self.arriving or (run is not None and run.process == process):
+            # A change of the record put it back while this process starts it, and that start continues.
+            slots.give_back(None)
+            tasks.doubt()
+        elif record.over or record.process or call is UNSET:
             # Changed by another process after it was taken, and before its record was read: cancelled, for example.
             slots.give_back(None)
             tasks.following.tell(task.key, record)
