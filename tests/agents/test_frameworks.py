@@ -9,6 +9,7 @@ import sys
 import pytest
 from tests.blocks import ROOT
 from tests.cases import cases
+from tests.patience import patience
 
 from toolwire import Client, Server, Tool, ToolError, agents
 from toolwire.agents import (
@@ -20,8 +21,10 @@ from toolwire.agents import (
     pydantic_ai_toolset,
 )
 from toolwire.agents.frameworks.framework_tools import FrameworkTools, part_text, result_text
+from toolwire.agents.frameworks.graph_calls import GraphCall, GraphQuestion
 from toolwire.agents.result_parts import Part, ResultParts
-from toolwire.types import ToolAnnotations
+from toolwire.client import Accept
+from toolwire.types import ElicitRequestParams, ToolAnnotations
 
 FOLDER = ROOT / "src" / "toolwire" / "agents" / "frameworks"
 ADAPTERS = [path for path in sorted(FOLDER.glob("*.py")) if "with framework(" in path.read_text("utf-8")]
@@ -112,6 +115,61 @@ async def test_writes_run_alone_and_in_order() -> None:
     assert sorted(log[:2]) == ["read 0", "read 1"]
     assert log[2:4] == ["end read", "end read"]
     assert log[4:] == ["write 2", "end write", "write 3", "end write", "read 4", "end read"]
+
+
+async def test_calls_behind_one_that_was_cancelled_at_once_begin() -> None:
+    tools = FrameworkTools([shop()], {})
+    await tools.open()
+    cancelled = GraphCall(tools, "fail", {}, None, None)
+    cancelled.task.cancel()
+    result = await GraphCall(tools, "fail", {}, None, None).result()
+    assert result_text(result) == "sold out"
+    assert cancelled.task.cancelled()
+    await tools.close()
+
+
+async def test_a_call_that_asks_lets_the_next_begin_and_takes_answers_once() -> None:
+    begun: list[str] = []
+    server = Server("slow")
+    answered = asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        begun.append("wait")
+        await answered.wait()
+        return "waited"
+
+    tools = FrameworkTools([server], {})
+    await tools.open()
+    first, second = GraphCall(tools, "wait", {}, None, None), GraphCall(tools, "wait", {}, None, None)
+    async with patience("the first call"):
+        while not begun:
+            await asyncio.sleep(0.01)
+    assert begun == ["wait"]
+    question = GraphQuestion("How many?", ElicitRequestParams(message="How many?", requested_schema={"type": "object"}))
+    first.ask(question)
+    assert first.is_asking
+    async with patience("the second call"):
+        while len(begun) < 2:
+            await asyncio.sleep(0.01)
+    with pytest.raises(ValueError, match="accept, decline or cancel"):
+        question.resume({"responses": {"2": {"action": "accept"}}})
+    question.resume({"responses": {"1": {"action": "accept", "content": {"a": 1}}}})
+    question.resume({"action": "decline"})
+    assert await question.answer == Accept({"a": 1})
+    assert not first.is_asking
+    answered.set()
+    assert [result_text(await call.task) for call in (first, second)] == ["waited", "waited"]
+    await tools.close()
+
+
+def test_questions_for_a_page_have_its_address() -> None:
+    async def payload() -> object:
+        params = ElicitRequestParams(message="Sign in", mode="url", url="https://login.example", elicitation_id="1")
+        return GraphQuestion("Sign in", params).payload
+
+    expected = {"key": "1", "message": "Sign in", "mode": "url", "url": "https://login.example"}
+    assert asyncio.run(payload()) == expected
 
 
 async def test_a_toolset_stays_open_if_it_was_open_and_another_is_opened_again() -> None:

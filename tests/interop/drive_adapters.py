@@ -22,6 +22,7 @@ from typing import Any
 
 from toolwire import Context, Server, Tool, ToolError
 from toolwire.client import ToolCall
+from toolwire.errors import NotSupported
 from toolwire.types import ImageContent, TextContent, ToolAnnotations
 
 PNG = base64.b64decode(
@@ -274,6 +275,13 @@ async def langchain(scenario: Scenario) -> None:
             model = Model(first=calls)
             agent = create_agent(model, await tools.list_tools(), checkpointer=saver)
             thread: Any = {"configurable": {"thread_id": "1"}}
+            (book,) = [tool for tool in await tools.list_tools() if tool.name == "book"]
+            try:
+                await book.ainvoke({"city": "Oslo"})
+            except NotSupported as error:
+                assert "run it in a graph" in str(error), error
+            else:
+                raise AssertionError("there is no graph to interrupt")
             state = await agent.ainvoke({"messages": "Book."}, thread)
             rounds = 0
             while "__interrupt__" in state:

@@ -12,6 +12,7 @@ from toolwire.agents.frameworks.framework_tools import FrameworkTools
 from toolwire.agents.result_parts import ResultParts
 from toolwire.client.handlers import Accept, Cancel, Decline
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
 
 
 class GraphQuestion:
@@ -53,7 +54,10 @@ class GraphCall:
         self._slot = tools.enter(name)
         self._questions: list[GraphQuestion] = []
         self._was_asked = asyncio.Event()
+        self.is_interrupted = False
         self.task = asyncio.create_task(tools.call(name, dict(arguments), id, self._slot))
+        # A task that is cancelled at once never begins.
+        self.task.add_done_callback(lambda _: self._slot.leave())
 
     @property
     def is_asking(self) -> bool:
@@ -67,14 +71,12 @@ class GraphCall:
 
     async def result(self) -> ResultParts:
         """Return the result. Raise the interrupt of the graph for a question without an answer."""
+        self.is_interrupted = False
         seen = 0
         while True:
             # A graph that is resumed comes here again, and asks the same questions in the same order.
             for question in self._questions[seen:]:
-                from langgraph.types import interrupt
-
-                payload = {"type": "mcp_elicitation", "tool_name": self._name, "requests": [question.payload]}
-                question.resume(interrupt(payload))
+                question.resume(self._interrupt(question))
                 seen += 1
             if self.task.done():
                 return self.task.result()
@@ -84,3 +86,19 @@ class GraphCall:
                 await asyncio.wait({self.task, asked}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 asked.cancel()
+
+    def _interrupt(self, question: GraphQuestion) -> Any:
+        """Return the answer that the graph was resumed with, or interrupt the graph."""
+        from langgraph.errors import GraphInterrupt
+        from langgraph.types import interrupt
+
+        payload = {"type": "mcp_elicitation", "tool_name": self._name, "requests": [question.payload]}
+        try:
+            return interrupt(payload)
+        except GraphInterrupt:
+            self.is_interrupted = True
+            raise
+        except (KeyError, RuntimeError) as error:
+            raise NotSupported(
+                f"{self._name} asks the user: run it in a graph with a checkpointer, or give elicit="
+            ) from error

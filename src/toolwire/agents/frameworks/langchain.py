@@ -38,7 +38,9 @@ class LangChainTools:
         if not (len(servers) == 1 and isinstance(servers[0], Toolset)):
             options.setdefault("elicit", Elicitation(form=self._ask, url=self._ask))
         self._tools = FrameworkTools(servers, options)
-        self._calls: Expiring[Any, GraphCall] = Expiring(MAX_WAITING, on_evict=lambda key, call: call.task.cancel())
+        self._running: dict[Any, GraphCall] = {}
+        # Calls whose graphs are interrupted.
+        self._waiting: Expiring[Any, GraphCall] = Expiring(MAX_WAITING, on_evict=lambda key, call: call.task.cancel())
 
     @property
     def toolset(self) -> Toolset:
@@ -50,11 +52,11 @@ class LangChainTools:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        waiting = [call.task for _, call in self._calls.items()]
-        for task in waiting:
+        tasks = [call.task for call in self._calls()]
+        for task in tasks:
             task.cancel()
         await self._tools.close()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def list_tools(self) -> list[Any]:
         """Return the tools of now, for `create_agent` or a `ToolNode`. They are asynchronous."""
@@ -74,21 +76,23 @@ class LangChainTools:
 
         config = var_child_runnable_config.get()
         thread = (config or {}).get("configurable", {}).get("thread_id")
-        key = object() if id is None else (thread, id, name)
-        call = self._calls.get(key)
-        if call is None:
-            call = GraphCall(self._tools, name, arguments, id, config)
-            self._calls.put(key, call)
+        key = object() if id is None or (thread, id, name) in self._running else (thread, id, name)
+        call = self._waiting.pop(key) or GraphCall(self._tools, name, arguments, id, config)
+        self._running[key] = call
         try:
             return await call.result()
-        except BaseException as error:
-            if type(error).__name__ != "GraphInterrupt":
+        except BaseException:
+            if call.is_interrupted:
+                self._waiting.put(key, call)
+            else:
                 call.task.cancel()
                 await asyncio.wait({call.task})
             raise
         finally:
-            if call.task.done():
-                self._calls.pop(key)
+            del self._running[key]
+
+    def _calls(self) -> list[GraphCall]:
+        return [*self._running.values(), *(call for _, call in self._waiting.items())]
 
     async def _ask(self, message: str, params: t.ElicitRequestParams) -> Any:
         """Ask the user by an interrupt of the graph whose call needs the answer."""
@@ -101,7 +105,7 @@ class LangChainTools:
         from langchain_core.runnables.config import var_child_runnable_config
 
         config = var_child_runnable_config.get()
-        running = [call for _, call in self._calls.items() if not call.task.done()]
+        running = [call for call in self._calls() if not call.task.done()]
         if not running:
             raise NotSupported("A question of the server comes outside of a call: no graph can be interrupted")
         # Before 2026-07-28 a question does not say which call it is for: it is the one that has asked nothing.
