@@ -17,7 +17,7 @@ NOTE, OTHER = "note://today", "note://yesterday"
 
 
 class SlowKV(MemoryKV):
-    """Once told to, keeps whoever reads waiting; the first reader is let through."""
+    """Keeps readers waiting while it is slow, but for the first two: a request, and the claim of its stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SlowKV(MemoryKV):
     async def get(self, key: str) -> bytes | None:
         if self.slow:
             self.readers += 1
-            if self.readers > 1:
+            if self.readers > 2:
                 self.waiting.set()
                 await self.go_on.wait()
         return await super().get(key)
@@ -128,7 +128,7 @@ async def test_a_client_that_missed_events_is_told_to_look_again(kv: SlowKV, cap
     async with serving(server.http_app()) as [client]:
         await client.initialize("2025-06-18")
         await client.result("resources/subscribe", {"uri": NOTE})
-        stream = client.start_get()
+        stream = await client.get()
         server.log("warning", "first")
         await stream.message("notifications/message")
         stream.stop_reading()
@@ -242,7 +242,7 @@ async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
 ) -> None:
     async with serving(server.http_app()) as [client]:
         await client.initialize("2025-06-18")
-        stream = client.start_get()
+        stream = await client.get()
         server.log("warning", "first")
         await stream.message("notifications/message")
         server.log("warning", "x" * MAX_ENTRY)

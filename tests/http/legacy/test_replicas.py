@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from tests.http.legacy.session_server import (
 from tests.runtimes import runtime_of
 
 from toolwire.http.asgi import HttpApp
-from toolwire.http.legacy import get_stream
+from toolwire.http.legacy import get_stream, session_streams
 from toolwire.http.legacy.event_log import MESSAGE, event_id, header_of
 from toolwire.http.legacy.get_stream import SessionStream
 from toolwire.http.legacy.post_stream import PostStream
+from toolwire.http.legacy.session_records import SessionRecord, StreamOwner
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.stores import MemoryBus, StoreFailed, Stores
 from toolwire.stores.sqlite import SqliteStores
@@ -177,17 +179,14 @@ async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(repli
     await second.message("notifications/prompts/list_changed")
     alive, crashing = (app.sessions.streams for app in replicas.apps)
     (waiting,) = alive._session_streams()
-    answered = asyncio.Event()
-    alive._link.on("owner", lambda data: answered.set())
     for _ in range(4):
         # The test calls the heartbeats: a clock would take a busy machine for a crash.
-        waiting._heartbeat()
-        await answered.wait()
-        answered.clear()
+        await alive.alive(waiting)
+        await alive._look_at_writers(alive._dependent())
     assert first.messages == []  # For as long as the other one is there.
+    await lose_lease(replicas, crashing)
     crash(crashing)
-    waiting._heartbeat()
-    waiting._heartbeat()
+    await alive._look_at_writers(alive._dependent())
     while not waiting.owns:
         await asyncio.sleep(0)
     waiting.not_handed_over()  # As when the time for a handover is over.
@@ -195,6 +194,183 @@ async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(repli
     updated = await first.message("notifications/resources/updated")
     assert updated["params"] == {"uri": "note://today"}
     assert len(second.messages) == 1
+
+
+# --- the record of the owner ---
+
+
+async def recorded(app: HttpApp) -> StreamOwner | None:
+    """Return the owner in the record of the only session."""
+    streams = app.sessions.streams
+    (stream, *_) = streams._session_streams()
+    record = await streams._records.find(stream.token)
+    assert record is not None
+    return record.owner
+
+
+async def compare_twice(streams: SessionStreams, stream: SessionStream) -> None:
+    """Let two heartbeats pass, and what they begin."""
+    for _ in range(2):
+        await streams.alive(stream)
+    while streams._claims:
+        await asyncio.sleep(0)
+
+
+def streams_of(replicas: Replicas) -> tuple[SessionStreams, SessionStreams]:
+    first, second = (app.sessions.streams for app in replicas.apps)
+    return first, second
+
+
+async def test_the_record_names_the_owner_and_that_it_gave_up(replicas: Replicas) -> None:
+    here, there = await two(replicas)
+    first = await here.get()
+    (own,) = streams_of(replicas)[0]._session_streams()
+    owner = await recorded(replicas.apps[0])
+    assert owner is not None
+    assert (owner.number, owner.stream, owner.process) == (1, own.id, streams_of(replicas)[0].process)
+    second = await there.get()
+    (other,) = streams_of(replicas)[1]._session_streams()
+    owner = await recorded(replicas.apps[0])
+    assert owner is not None
+    assert (owner.number, owner.stream) == (2, other.id)
+    await second.disconnect()
+    while not own.owns:
+        await asyncio.sleep(0)
+    owner = await recorded(replicas.apps[0])
+    assert owner is not None
+    assert (owner.number, owner.stream) == (3, own.id)
+    replicas.servers[1].notify_changed("tools")
+    await first.message("notifications/tools/list_changed")
+    assert not second.messages
+    await first.disconnect()
+    while (await recorded(replicas.apps[0])) != StreamOwner(3):
+        await asyncio.sleep(0)
+
+
+async def test_one_of_many_streams_succeeds_an_owner(replicas: Replicas) -> None:
+    here, there = await two(replicas)
+    others = [await client.get() for client in (here, here, there, there)]
+    owner = await there.get()
+    await caught_up(replicas.apps[1])
+    await caught_up(replicas.apps[0])
+    claims: list[bytes] = []
+    runtime_of(replicas.servers[0]).link.on("claim", claims.append)
+    await owner.disconnect()
+    streams = [stream for each in streams_of(replicas) for stream in each._session_streams() if stream.attached]
+    assert len(streams) == len(others)
+    while not any(stream.owns for stream in streams):
+        await asyncio.sleep(0)
+    while any(each._claims for each in streams_of(replicas)):
+        await asyncio.sleep(0)
+    await caught_up(replicas.apps[0])
+    assert (len(claims), sum(stream.owns for stream in streams)) == (1, 1)
+
+
+async def test_a_claim_that_comes_after_a_newer_one_changes_nothing(replicas: Replicas) -> None:
+    here, there = await two(replicas)
+    claims: list[bytes] = []
+    runtime_of(replicas.servers[0]).link.on("claim", claims.append)
+    first, second, third = await here.get(), await there.get(), await there.get()
+    await caught_up(replicas.apps[0])
+    (own,) = streams_of(replicas)[0]._session_streams()
+    for streams in streams_of(replicas):
+        streams._on_claim(claims[1])
+    replicas.servers[0].notify_changed("tools")
+    await third.message("notifications/tools/list_changed")
+    assert not first.messages
+    assert not second.messages
+    assert not own.owns
+
+
+async def test_a_contradiction_of_record_and_claims_ends_at_the_second_heartbeat(replicas: Replicas) -> None:
+    here, there = await two(replicas)
+    first, second = await here.get(), await there.get()
+    streams = streams_of(replicas)[0]
+    (own,) = streams._session_streams()
+
+    def forget(record: SessionRecord) -> None:
+        # As a process of an earlier release writes the record.
+        record.owner = None
+
+    await streams._records.change(own.token, forget)
+    await streams.alive(own)
+    assert not streams._claims
+    await compare_twice(streams, own)
+    await caught_up(replicas.apps[0])
+    assert own.owns
+    replicas.servers[1].notify_changed("tools")
+    await first.message("notifications/tools/list_changed")
+    await caught_up(replicas.apps[1])
+    assert second.messages == []
+
+
+async def test_streams_of_an_earlier_release_claim_and_ask_as_before(replicas: Replicas) -> None:
+    here, there = await two(replicas)
+    stream = await here.get()
+    await there.get()
+    ours, theirs = streams_of(replicas)
+    (own,) = ours._session_streams()
+    (other,) = theirs._session_streams()
+    link = runtime_of(replicas.servers[0]).link
+    # The second process is one of the release before: its claims have no number, and it asks who lives.
+    claim = {"session": own.token.id, "stream": "g-old", "by": "old", "process": "older"}
+    await link.publish("claim", json.dumps(claim).encode())
+    await caught_up(replicas.apps[1])
+    assert not own.owns
+    assert not other.owns
+    await compare_twice(theirs, other)
+    await caught_up(replicas.apps[1])
+    assert other.owns
+    answered = asyncio.Event()
+    runtime_of(replicas.servers[0]).link.on("owner", lambda data: answered.set())
+    question = {"session": own.token.id, "by": ours.process}
+    await link.send(theirs.process, "owner?", json.dumps(question).encode())
+    await answered.wait()
+    assert stream.messages == []
+
+
+async def test_streams_of_processes_without_leases_take_turns(gate: Gate) -> None:
+    # Nothing says whether the process of the owner lives, and one stream has to be the owner.
+    memory = Stores.memory()
+    stores = Stores(OtherKV(memory.kv), memory.log, memory.bus)  # type: ignore[arg-type]
+    replicas = Replicas(gate, [stores, stores])
+    async with serving(*replicas.apps) as replicas.clients:
+        here, there = await two(replicas)
+        first, second = await here.get(), await there.get()
+        streams = streams_of(replicas)[0]
+        (own,) = streams._session_streams()
+        assert not own.owns
+        await compare_twice(streams, own)
+        await caught_up(replicas.apps[0])
+        assert own.owns
+        replicas.servers[1].notify_changed("tools")
+        await first.message("notifications/tools/list_changed")
+        await caught_up(replicas.apps[1])
+        assert second.messages == []
+
+
+async def test_an_owner_that_gave_up_during_an_outage_is_noted_after_it(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_streams, "LONGEST_PAUSE", 0.01)
+    here, _ = await two(replicas)
+    stream = await here.get()
+    streams = streams_of(replicas)[0]
+    (own,) = streams._session_streams()
+    give_up, failures = streams._records.give_up, 3
+
+    async def fail_first(token: Any, identifier: str) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise StoreFailed("the store is away")
+        await give_up(token, identifier)
+
+    monkeypatch.setattr(streams._records, "give_up", fail_first)
+    await stream.disconnect()
+    while (await streams._records.find(own.token)).owner.stream:  # type: ignore[union-attr]
+        await asyncio.sleep(0.001)
+    assert failures == 0
 
 
 # --- calls whose process is gone ---

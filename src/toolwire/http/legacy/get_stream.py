@@ -5,11 +5,11 @@ disconnect; everything else is created when there is something to send.
 
 A session may have several streams of its own, in several processes. One of them is the *owner*: notifications that no
 request caused are written there and nowhere else (2025-03-26 basic/transports, multiple connections: the same message
-goes out on one stream only). A stream becomes the owner by a *claim*, which `SessionStreams` publishes to all
-processes. The owner before answers with a *handover*, if the client can find all notifications so far. Without a
-handover, the new owner tells its client to read everything again. When the connection of the owner breaks, it keeps a
-*lease*: for a while it goes on writing to the log, for a client that comes back. With every *heartbeat* a stream sends
-a keep-alive comment, and has the process checked that it waits for: the owner's, or that of the calls of a POST.
+goes out on one stream only). A stream becomes the owner by a *claim*: a compare-and-set of the session's record gives
+it a number, and `SessionStreams` publishes it to all processes. The owner before answers with a *handover*, if the
+client can find all notifications so far. Without a handover, the new owner tells its client to read everything again.
+When the connection of the owner breaks, it keeps a *lease*: for a while it continues to write to the log, for a client
+that comes back. With every *heartbeat* a stream sends a keep-alive comment, and compares the record with the claims.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from toolwire.http.legacy.event_log import (
     up_to_end,
 )
 from toolwire.http.legacy.post_stream import DEFAULT_RETRY, KEPT_FOR_RETURN
+from toolwire.http.legacy.session_records import StreamOwner
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol import types as t
@@ -70,8 +71,11 @@ class GetStreams(Protocol):
 
     events: EventLog
 
-    async def alive(self, token: SessionToken) -> bool:
-        """Return whether the session still exists. This counts as a use of the session."""
+    async def alive(self, stream: GetStream) -> bool:
+        """Return whether the session of a stream still exists.
+
+        This counts as a use of the session.
+        """
 
     def woken(self, session: str, stream: str, carrier: str) -> None:
         """Tell the process that carries a stream, if there is one, that there are new events in the log."""
@@ -81,9 +85,6 @@ class GetStreams(Protocol):
 
     def closed(self, stream: GetStream) -> None:
         """Take note that a stream has ended here."""
-
-    def check_owner(self, stream: SessionStream) -> None:
-        """Find out whether the owner of a session is alive, for one of its streams that is not the owner."""
 
     def check_writer(self, stream: ResumedStream) -> None:
         """Find out whether the process that writes a stream still does."""
@@ -241,7 +242,7 @@ class GetStream:
 
     async def _carry(self, send: SendMessage) -> None:
         quiet, self._sends_comment = self._sends_comment, False
-        if quiet and not await self.streams.alive(self.token):
+        if quiet and not await self.streams.alive(self):
             self.end()
             return
         while self._send is send and (entries := up_to_end(await self._read())):
@@ -374,12 +375,14 @@ class SessionStream(GetStream):
         "_promised",
         "_successor",
         "claimed",
+        "has_doubt",
         "has_event_id",
         "has_gap",
         "lease",
         "level",
-        "owner",
-        "owner_asked",
+        "newest",
+        "newest_name",
+        "number",
         "owns",
         "state_told",
         "uris",
@@ -411,10 +414,14 @@ class SessionStream(GetStream):
         self.uris: frozenset[str] = frozenset()
         self.state_told: bool = False
         """Whether another process has told the level and the subscriptions since the stream was opened."""
-        self.owner: str = ""
-        """The process of the stream that claimed the session last."""
-        self.owner_asked: bool = False
-        """Whether the owner was asked for a sign of life, and has given none yet."""
+        self.number: int = 0
+        """The number of the last claim of this stream; 0 before it has one."""
+        self.newest: StreamOwner | None = None
+        """The owner by the newest claim that came."""
+        self.newest_name: str = ""
+        """The name of the stream of that claim."""
+        self.has_doubt: bool = False
+        """Whether the record named another owner than the claims do, or one that is gone, at the last heartbeat."""
         self.has_gap: bool = False
         """Whether there may have been notifications that are in no log, and the client has not been told."""
         self.lease: asyncio.TimerHandle | None = None
@@ -595,11 +602,6 @@ class SessionStream(GetStream):
     @property
     def _unwritten(self) -> bool:
         return bool(self._pending or self._successor)
-
-    def _heartbeat(self) -> None:
-        super()._heartbeat()
-        if not self.owns and self.claimed is None:
-            self.streams.check_owner(self)
 
     async def _read(self) -> list[LoggedEvent]:
         beginning = self.position is None

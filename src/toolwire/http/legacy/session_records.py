@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from toolwire.http.app_settings import HasSettings
 from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
@@ -50,6 +51,18 @@ class BackSession(Struct, array_like=True, frozen=True):
     """A hash of the name of the server; empty in the record of an earlier release."""
 
 
+class StreamOwner(Struct, array_like=True, frozen=True):
+    """The stream that writes the notifications of a session."""
+
+    number: int
+    """How often the session had an owner; the first one, and one whose predecessor was forgotten, has 1."""
+    stream: str = ""
+    """The id of the stream; empty after the owner gave the session up."""
+    process: str = ""
+    lease: str = ""
+    """The lease of the process; empty where the store has none."""
+
+
 class SessionRecord(Struct, omit_defaults=True):
     """One session; an empty record where only its id is known."""
 
@@ -63,6 +76,8 @@ class SessionRecord(Struct, omit_defaults=True):
     """Whether the session had a stream of its own, on which its client may have missed something."""
     backs: dict[str, BackSession] = {}
     """The sessions of this client at servers behind this one, by hashes of their names and addresses."""
+    owner: StreamOwner | None = None
+    """The owner among the streams of the session; None for none so far, and after an earlier release wrote."""
     ended: bool = False
     """Set only in a store that did not make the record, where removing the record would say nothing."""
 
@@ -127,8 +142,11 @@ class SessionRecords:
             await self._kv.put(_key(token.id), _encode(record), ttl=self._ttl, expect=data)
         return record
 
-    async def change(self, token: SessionToken, edit: Callable[[SessionRecord], None]) -> SessionRecord:
-        """Apply an edit to the current record, and repeat it when others change the record meanwhile."""
+    async def change(self, token: SessionToken, edit: Callable[[SessionRecord], bool | None]) -> SessionRecord:
+        """Apply an edit to the current record, and repeat it when the record changes meanwhile.
+
+        An edit that returns False leaves the record as it is.
+        """
         key = _key(token.id)
         for _ in range(_ATTEMPTS):
             data = await self._kv.get(key)
@@ -137,7 +155,8 @@ class SessionRecords:
             record = SessionRecord() if data is None else _read(data)
             if record.ended:
                 raise ProtocolError(INTERNAL_ERROR, "The session has ended")
-            edit(record)
+            if edit(record) is False:
+                return record
             record.seen = int(self._clock())
             changed = _encode(record)
             if len(changed) > MAX_RECORD:
@@ -146,15 +165,48 @@ class SessionRecords:
                 return record
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
-    async def mark_listened(self, token: SessionToken) -> None:
-        """Note that a session has a stream of its own."""
+    async def claim(
+        self,
+        token: SessionToken,
+        claimant: StreamOwner,
+        may_claim: Callable[[StreamOwner | None], bool] = lambda _: True,
+    ) -> tuple[StreamOwner | None, bool]:
+        """Record a stream as the owner of its session, if `may_claim` agrees to the owner before.
 
-        def mark(record: SessionRecord) -> None:
+        Return the new owner with its number, or None, and whether the session had a stream of its own before. The
+        number is above that of the owner before and that of the claimant. Without room in the store none is recorded.
+        """
+        made: StreamOwner | None = None
+        listened = False
+
+        def edit(record: SessionRecord) -> bool:
+            nonlocal made, listened
+            before, listened = record.owner, record.listened
+            if not may_claim(before):
+                made = None
+                return False
+            number = max(claimant.number, 0 if before is None else before.number) + 1
+            made = record.owner = replace(claimant, number=number)
             record.listened = True
+            return True
 
-        # Without the note, a client without an event id is not told to look again when it comes back.
-        with contextlib.suppress(StoreFull, ProtocolError):
-            await self.change(token, mark)
+        with contextlib.suppress(StoreFull):
+            await self.change(token, edit)
+        return made, listened
+
+    async def give_up(self, token: SessionToken, stream: str) -> bool:
+        """Record that a session has no owner any more; return whether this stream was its owner."""
+        was_owner = False
+
+        def edit(record: SessionRecord) -> bool:
+            nonlocal was_owner
+            was_owner = record.owner is not None and record.owner.stream == stream
+            if record.owner is not None and was_owner:
+                record.owner = StreamOwner(record.owner.number)
+            return was_owner
+
+        await self.change(token, edit)
+        return was_owner
 
     async def end(self, token: SessionToken) -> None:
         """End a session for all processes that share the store."""

@@ -1,15 +1,21 @@
 """The streams of legacy HTTP sessions that this process carries, and how processes agree on the owner of a session.
 
-They agree on the one topic that every process hears in the same order. A stream that is opened or resumed claims its
-name, and one of the session's own claims the session, too. The stream that had them before gives them up when its
-process hears the claim. See `get_stream` for what an owner, a claim, a handover, a lease and a heartbeat are.
+The record of the session names the owner. A stream becomes the owner by a compare-and-set, which numbers the owners,
+and then publishes a claim with its number on the one topic that every process hears in the same order, with all
+notifications. So all processes change the owner between the same two notifications, and a claim that comes late, after
+one with a higher number, changes nothing. A stream that is opened or resumed also claims its name, so that the
+connection that had it gives it up. `get_stream` says what an owner, a claim, a handover, a lease and a heartbeat are.
+
+A stream claims a session when it is opened, when the owner has given the session up, when the lease of the owner's
+process is gone, and when the record and the claims contradict each other at two heartbeats.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,12 +25,12 @@ from toolwire.http.legacy.event_log import LONGEST_PAUSE, EventLog, Resume, stre
 from toolwire.http.legacy.get_stream import GetStream, ResumedStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
 from toolwire.http.legacy.process_watch import LEASE_SECONDS, ProcessWatch
-from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
+from toolwire.http.legacy.session_records import SessionRecord, SessionRecords, StreamOwner
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, Logged, Notified, Published
 from toolwire.protocol.decoders import decoder_of
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ProtocolError, ToolwireError
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import StoreFailed, StoreFull, Stores
@@ -50,8 +56,13 @@ _ANSWER_LOST: Final = "The answer to this request is lost: the store did not tak
 class _Claim(Struct):
     session: str
     stream: str
+    """The name of the stream."""
     by: str
+    """Its id, which is that of one connection."""
     process: str
+    number: int = 0
+    """The number of the owner; 0 for a stream that answers a POST, and from a process of an earlier release."""
+    lease: str = ""
 
 
 class _Released(Struct):
@@ -60,6 +71,8 @@ class _Released(Struct):
 
 
 class _OwnerAsked(Struct):
+    """A question of an earlier release: does the owner of a session live?"""
+
     session: str
     by: str
     """The process that asks."""
@@ -122,6 +135,9 @@ class SessionStreams:
         self._has_leases = stores.queue is not NO_QUEUE
         self._watch = ProcessWatch(stores.queue, asyncio.get_running_loop().time)
         self._watching: asyncio.Task[None] | None = None
+        self._claims: set[asyncio.Task[None]] = set()
+        self._given_up: deque[SessionStream] = deque()  # The owners that gave up, and whose records have to say so.
+        self._noting: asyncio.Task[None] | None = None
         self._is_joined = asyncio.Event()  # Set when another stream waits for a process.
         self._link = link
         self._records = records
@@ -135,7 +151,6 @@ class SessionStreams:
             link.on("claim", self._on_claim),
             link.on("released", self._on_released),
             link.on("owner?", self._on_owner_asked),
-            link.on("owner", self._on_owner_alive),
             link.on("handed", self._on_handed_over),
             link.on("writer?", self._on_writer_asked),
             link.on("writer", self._on_writer_known),
@@ -192,9 +207,14 @@ class SessionStreams:
         stream = SessionStream(self, self._new_id(), token, place, hears, promised, declared)
         self._add(stream)
         try:
-            assert stream.claimed is not None
+            claimed = stream.claimed
+            assert claimed is not None
+            try:
+                _, listened = await self._record_claim(stream)
+            except ProtocolError:
+                listened = True  # The session has ended, which the record says below.
             await self._claim(stream)
-            if not await in_time(CLAIM_SECONDS, stream.claimed):
+            if not await in_time(CLAIM_SECONDS, claimed):
                 stream.owns = stream.claim_heard = True
             await stream.look_for_events()
             # Read after the claim: this process hears of whatever changes from now on.
@@ -202,13 +222,31 @@ class SessionStreams:
             if record is None:
                 self._remove(stream)
                 return None
-            await stream.begin(record.level, frozenset(record.uris), is_first=resume is None and not record.listened)
-            if not record.listened:
-                await self._records.mark_listened(token)
+            await stream.begin(record.level, frozenset(record.uris), is_first=resume is None and not listened)
         except BaseException:
             self._remove(stream)
+            self._note_end(stream)
             raise
+        if not stream.owns:
+            self._watch_owners()
         return stream
+
+    async def _record_claim(
+        self, stream: SessionStream, may_claim: Callable[[StreamOwner | None], bool] = lambda _: True
+    ) -> tuple[bool, bool]:
+        """Record a stream as the owner of its session, if `may_claim` allows that.
+
+        Return whether it did, and whether the session had a stream of its own before. The stream has a number
+        afterwards, also where the store has no room.
+        """
+        known = 0 if stream.newest is None else stream.newest.number
+        lease = await self.lease()
+        owner, listened = await self._records.claim(
+            stream.token, StreamOwner(known, stream.id, self.process, lease), may_claim
+        )
+        if owner is not None:
+            stream.number = owner.number
+        return owner is not None, listened
 
     def _new_id(self) -> str:
         return encode_base64url(self._random(8))
@@ -216,11 +254,30 @@ class SessionStreams:
     async def _claim(self, stream: GetStream) -> None:
         await self._link.publish("claim", self._claim_of(stream))
 
-    def _post_claim(self, stream: GetStream) -> None:
-        self._link.post("claim", self._claim_of(stream))
-
     def _claim_of(self, stream: GetStream) -> bytes:
-        return _encode(_Claim(stream.token.id, stream.name, stream.id, self.process))
+        claim = _Claim(stream.token.id, stream.name, stream.id, self.process)
+        if isinstance(stream, SessionStream):
+            claim.number, claim.lease = stream.number, self._lease.name
+        return _encode(claim)
+
+    def _start_claim(self, stream: SessionStream, may_claim: Callable[[StreamOwner | None], bool]) -> None:
+        """Start to claim the session of an open stream, if the record allows that."""
+        task = asyncio.get_running_loop().create_task(self._claim_again(stream, may_claim))
+        self._claims.add(task)
+        task.add_done_callback(self._claims.discard)
+
+    async def _claim_again(self, stream: SessionStream, may_claim: Callable[[StreamOwner | None], bool]) -> None:
+        try:
+            may, _ = await self._record_claim(stream, may_claim)
+            if not may:
+                return
+            if stream.attached:
+                await self._claim(stream)
+            else:
+                self._note_end(stream)
+        except ToolwireError as error:
+            # The next heartbeat tries again.
+            log.error("a stream could not become the owner of its session: %s", error)
 
     def _add(self, stream: GetStream) -> None:
         self._gets.setdefault(stream.token.id, []).append(stream)
@@ -243,8 +300,32 @@ class SessionStreams:
     def over(self, stream: PostStream) -> None:
         self._posts.pop((stream.session, stream.name), None)
 
-    async def alive(self, token: SessionToken) -> bool:
-        return await self._records.find(token) is not None
+    async def alive(self, stream: GetStream) -> bool:
+        record = await self._records.find(stream.token)
+        if record is not None and isinstance(stream, SessionStream) and stream.attached and stream.claimed is None:
+            self._compare(stream, record.owner)
+        return record is not None
+
+    def _compare(self, stream: SessionStream, recorded: StreamOwner | None) -> None:
+        """Compare the record of a session with the claims; claim it at the second doubt."""
+        # A claim that is recorded may not have come yet.
+        doubted, stream.has_doubt = stream.has_doubt, not self._is_as_recorded(stream, recorded)
+        if stream.has_doubt and doubted:
+            stream.has_doubt = False
+            self._start_claim(stream, lambda owner: owner == recorded)
+        elif recorded is not None and not stream.has_doubt and not stream.owns:
+            if stream.newest is None or stream.newest.number <= recorded.number:
+                stream.newest, stream.newest_name = recorded, ""
+            self._watch_owners()
+
+    def _is_as_recorded(self, stream: SessionStream, recorded: StreamOwner | None) -> bool:
+        if recorded is not None and recorded.stream == stream.id:
+            return stream.owns
+        if recorded is None or stream.owns:
+            return False
+        if recorded.process == self.process:
+            return any(each.id == recorded.stream for each in self._gets.get(stream.token.id, ()))
+        return bool(recorded.lease)  # Without one, nothing says whether its process lives.
 
     def disconnected(self, stream: GetStream) -> None:
         if not isinstance(stream, SessionStream):
@@ -255,14 +336,6 @@ class SessionStreams:
             self._release(stream)
         else:
             self._drop(stream)
-
-    def check_owner(self, stream: SessionStream) -> None:
-        """Ask for a sign of life of the owner; claim the session when the last question was not answered."""
-        if stream.owner_asked:
-            self._post_claim(stream)
-        else:
-            stream.owner_asked = True
-            self._link.post_to(stream.owner, "owner?", _encode(_OwnerAsked(stream.token.id, self.process)))
 
     def check_writer(self, stream: ResumedStream) -> None:
         """Ask the process that wrote a stream whether it still does; answer for this process, if it does not."""
@@ -288,14 +361,19 @@ class SessionStreams:
         self._lease.abandon()
 
     def _watch_writers(self) -> None:
-        """Look at the leases of other processes, now and for as long as streams of theirs are carried here."""
+        """Look at the leases of other processes while streams here depend on them."""
         self._is_joined.set()
         if self._watching is None and self._has_leases:
             self._watching = asyncio.get_running_loop().create_task(self._keep_watching())
 
+    def _watch_owners(self) -> None:
+        """Look at the leases of owners with those of writers; nothing waits for them as a client does."""
+        if self._watching is None:
+            self._watch_writers()
+
     async def _keep_watching(self) -> None:
         try:
-            while waiting := [stream for stream in self._resumed() if stream.waits_for(self.process)]:
+            while waiting := self._dependent():
                 self._is_joined.clear()
                 try:
                     await self._look_at_writers(waiting)
@@ -305,25 +383,81 @@ class SessionStreams:
         finally:
             self._watching = None
 
-    async def _look_at_writers(self, waiting: list[ResumedStream]) -> None:
-        """Answer for the processes that are gone."""
-        leases = {stream.header.lease for stream in waiting if stream.header is not None}
-        gone = await self._watch.gone(leases - {""})
+    def _dependent(self) -> list[ResumedStream | SessionStream]:
+        """Return the streams whose writer, or whose session's owner, is another process."""
+        resumed = [stream for stream in self._resumed() if stream.waits_for(self.process)]
+        return [*resumed, *(each for each in self._session_streams() if each.attached and self._lease_of(each))]
+
+    def _lease_of(self, stream: ResumedStream | SessionStream) -> str:
+        """Return the lease of the process that a stream depends on; empty for none."""
+        if isinstance(stream, ResumedStream):
+            return "" if stream.header is None else stream.header.lease
+        newest = stream.newest
+        return "" if newest is None or stream.owns or newest.process == self.process else newest.lease
+
+    async def _look_at_writers(self, waiting: Sequence[ResumedStream | SessionStream]) -> None:
+        """Answer for the processes that are gone, and claim the sessions that they owned."""
+        gone = await self._watch.gone({self._lease_of(stream) for stream in waiting} - {""})
         for stream in waiting:
-            if stream.header is not None and stream.header.lease in gone:
+            lease = self._lease_of(stream)
+            if lease not in gone:
+                continue
+            if isinstance(stream, ResumedStream):
                 stream.writer_ended(_PROCESS_GONE)
+            else:
+                self._claim_from(stream, lease)
+
+    def _claim_from(self, stream: SessionStream, lease: str) -> None:
+        """Claim a session from an owner whose process is gone."""
+        self._start_claim(stream, lambda owner: owner is None or owner.lease == lease)
 
     def hand_over(self, stream: SessionStream, to: str) -> None:
         self._link.post("handed", _encode(_HandedOver(stream.token.id, to)))
 
     def closed(self, stream: GetStream) -> None:
         self._remove(stream)
-        if isinstance(stream, SessionStream) and stream.has_event_id and not stream.taken:
-            self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
+        if isinstance(stream, SessionStream):
+            if stream.has_event_id and not stream.taken:
+                self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
+            owned = stream.owns
+            stream.give_up()
+            if owned:
+                self._release(stream)
+            else:
+                self._note_end(stream)
 
     def _release(self, stream: SessionStream) -> None:
         """Let another stream of the session become the owner."""
+        self._post_release(stream)
+        self._note_end(stream)
+
+    def _post_release(self, stream: SessionStream) -> None:
         self._link.post("released", _encode(_Released(stream.token.id, stream.id)))
+
+    def _note_end(self, stream: SessionStream) -> None:
+        """Have the record name a stream no more, even if the stream never owned anything."""
+        if not stream.number:
+            return
+        self._given_up.append(stream)
+        if self._noting is None:
+            self._noting = asyncio.get_running_loop().create_task(self._note_given_up())
+
+    async def _note_given_up(self) -> None:
+        """Record which streams gave up their sessions; try again while the store fails."""
+        backoff = Backoff(longest=LONGEST_PAUSE)
+        try:
+            while self._given_up:
+                stream = self._given_up.popleft()
+                try:
+                    if await self._records.give_up(stream.token, stream.id):
+                        self._post_release(stream)
+                except (StoreFailed, StoreFull):
+                    self._given_up.append(stream)
+                    await asyncio.sleep(backoff.after(None))
+                except ProtocolError:
+                    pass  # The session has ended.
+        finally:
+            self._noting = None
 
     def _drop(self, stream: GetStream, taken: bool = False) -> None:
         """Stop writing for a client that is not connected."""
@@ -335,6 +469,8 @@ class SessionStreams:
                 self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
             if owned:
                 self._release(stream)
+            else:
+                self._note_end(stream)
 
     # --- what processes hear of each other ---
 
@@ -345,18 +481,38 @@ class SessionStreams:
             post.taken(claim.process)
         for stream in tuple(self._gets.get(claim.session, ())):
             if isinstance(stream, SessionStream) and claim.stream.startswith("g"):
-                stream.owner, stream.owner_asked = claim.process, False
-            if stream.id == claim.by:
+                self._change_owner(stream, claim)
+            elif stream.id == claim.by:
                 stream.claim_heard = True
-                _become_owner(stream)
-            elif not stream.claim_heard:
-                continue
-            elif stream.name == claim.stream:
+            elif stream.claim_heard and stream.name == claim.stream:
                 self._give_up(stream, claim)
-            elif isinstance(stream, SessionStream) and claim.stream.startswith("g"):
+
+    def _change_owner(self, stream: SessionStream, claim: _Claim) -> None:
+        """Have a stream become the owner of its session, yield, or ignore a late claim."""
+        is_own = stream.id == claim.by
+        heard = stream.claim_heard or is_own
+        stream.claim_heard = heard
+        newest = stream.newest
+        # Where the record was lost, numbers begin anew with 1, and an earlier release has none: then the order of the
+        # topic decides, in which claims that come before the stream's own are older.
+        is_late = newest is not None and 1 < claim.number < newest.number
+        if not is_late:
+            number = claim.number or (0 if newest is None else newest.number)
+            stream.newest = StreamOwner(number, claim.by, claim.process, claim.lease)
+            stream.newest_name, stream.has_doubt = claim.stream, False
+        if is_own:
+            _become_owner(stream, owns=not is_late)
+            if is_late and newest is not None and stream.newest_name == stream.name:
+                self._give_up(stream, _Claim(claim.session, stream.name, newest.stream, newest.process))
+        elif not is_late and (heard or 0 < stream.number < claim.number):
+            if stream.name == claim.stream:
+                self._give_up(stream, claim)
+            else:
                 stream.yield_to(claim.by, claim.stream)
                 if _is_leased(stream):
                     self._drop(stream)
+                elif claim.lease:
+                    self._watch_owners()
 
     def _give_up(self, stream: GetStream, claim: _Claim) -> None:
         """Leave a stream to another connection, which goes on with it."""
@@ -372,17 +528,13 @@ class SessionStreams:
         released = _decode_released(data)
         for stream in self._streams_of(released.session):
             if stream.attached and stream.id != released.by:
-                self._post_claim(stream)
+                self._start_claim(stream, lambda owner: owner is None or owner.stream in ("", released.by))
                 return
 
     def _on_owner_asked(self, data: bytes) -> None:
         asked = _decode_owner_asked(data)
         if any(stream.owns for stream in self._streams_of(asked.session)):
             self._link.post_to(asked.by, "owner", _encode(_OwnerKnown(asked.session)))
-
-    def _on_owner_alive(self, data: bytes) -> None:
-        for stream in self._streams_of(_decode_owner_known(data).session):
-            stream.owner_asked = False
 
     def _on_handed_over(self, data: bytes) -> None:
         handed = _decode_handed(data)
@@ -531,7 +683,7 @@ class SessionStreams:
         self._is_closed = True
         self.leave()
         self.drain()
-        for task in (self._catching_up, self._watching):
+        for task in (self._catching_up, self._watching, *self._claims):
             if task is not None:
                 task.cancel()
         self.events.hurry()
@@ -540,8 +692,13 @@ class SessionStreams:
             last.append(stream.written())
             if _is_leased(stream):
                 self._drop(stream)
-        if last:
-            await asyncio.wait([asyncio.ensure_future(each) for each in last], timeout=FLUSH_SECONDS)
+        ends = [asyncio.ensure_future(each) for each in last]
+        if self._noting is not None:
+            ends.append(self._noting)
+        if ends:
+            await asyncio.wait(ends, timeout=FLUSH_SECONDS)
+        if self._noting is not None:
+            self._noting.cancel()
         await self.events.close()
         # Last: what is not answered by now is answered by others.
         await self._lease.release()
@@ -551,12 +708,12 @@ def _is_leased(stream: GetStream) -> bool:
     return isinstance(stream, SessionStream) and stream.lease is not None
 
 
-def _become_owner(stream: GetStream) -> None:
-    if not isinstance(stream, SessionStream):
-        return
-    owned, stream.owns = stream.owns, True
+def _become_owner(stream: SessionStream, *, owns: bool) -> None:
+    """Have a stream whose claim came begin to write, unless it `owns` nothing."""
+    owned = stream.owns
+    stream.owns = owns
     if stream.claimed is None:
-        if not owned:
+        if owns and not owned:
             stream.await_handover()
     elif not stream.claimed.done():
         stream.claimed.set_result(None)
@@ -566,7 +723,6 @@ _encode = msgspec.json.encode
 _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
 _decode_owner_asked = msgspec.json.Decoder(_OwnerAsked).decode
-_decode_owner_known = msgspec.json.Decoder(_OwnerKnown).decode
 _decode_handed = msgspec.json.Decoder(_HandedOver).decode
 _decode_writer_asked = msgspec.json.Decoder(_WriterAsked).decode
 _decode_writer_known = msgspec.json.Decoder(_WriterKnown).decode
