@@ -119,15 +119,18 @@ def render_argument(value: bool | int | str) -> str:
 
 def accepts(headers: Headers, media_type: str) -> bool:
     """Return whether a client takes an answer of this type; without the header, it does."""
-    return _accepts(headers.get("accept", "*/*"), media_type)
+    accepted = headers.get("accept", "*/*")
+    # Clients send the same header with each request. A long one is not worth the memory.
+    return _accepts_cached(accepted, media_type) if len(accepted) < 256 else _accepts(accepted, media_type)
 
 
-@lru_cache(maxsize=256)
 def _accepts(accepted: str, media_type: str) -> bool:
-    """Compare a header with a type. Cached, because a client sends the same header with each request."""
     wanted = (media_type, media_type.partition("/")[0] + "/*", "*/*")
     ranges = accepted.replace(DUPLICATE, ",").lower().split(",")
     return any(each.partition(";")[0].strip() in wanted for each in ranges)
+
+
+_accepts_cached: Final = lru_cache(maxsize=256)(_accepts)
 
 
 # --- Which era -------------------------------------------------------------------------------------------------------
