@@ -103,16 +103,16 @@ class Peer:
         """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
         message: Any = decode(data, self._max_depth, self._max_batch, self._expected)
         kind = type(message)
-        if (kind is PlainResponse or kind is Response) and (about is None or message.id == about):
-            # Nearly everything that a client is sent. CAN-3: an answer that nobody waits for any more is dropped.
-            waiter = self.outgoing.pop(message.id, None)
-            return () if waiter is None else (Answer(waiter, message.result),)
         if kind is PlainRequest and about is None:
             # Nearly everything that a server is sent.
             verdict = classify_request(message, self.lifecycle, self.incoming)
             if type(verdict) is Incoming:
                 self.incoming.add(verdict.id)
             return (verdict,)
+        if (kind is PlainResponse or kind is Response) and (about is None or message.id == about):
+            # Nearly everything that a client is sent. CAN-3: an answer that nobody waits for any more is dropped.
+            waiter = self.outgoing.pop(message.id, None)
+            return () if waiter is None else (Answer(waiter, message.result),)
         if kind is Batch:
             return self._batch(message)
         if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
