@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.ports import free_port
 
 from toolwire.stores import StoreFailed
 
@@ -205,16 +204,3 @@ def ask(port: int, *words: str) -> bytes:
             return connection.recv(65536)
     except (ConnectionRefusedError, ConnectionResetError):
         return b""
-
-
-def free_port() -> int:
-    """A port that nobody listens on, nor on the one 10,000 above it, which a node of a cluster uses, too.
-
-    Both are below those that the system gives to outgoing connections.
-    """
-    while True:
-        port = random.randint(12_000, 22_000)
-        with socket.socket() as one, socket.socket() as two, contextlib.suppress(OSError):
-            one.bind(("", port))
-            two.bind(("", port + 10_000))
-            return port

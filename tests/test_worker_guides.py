@@ -14,7 +14,8 @@ from types import ModuleType
 
 import pytest
 from tests.blocks import ROOT, blocks_of
-from tests.redis_server import free_port, running
+from tests.ports import free_port
+from tests.redis_server import running
 
 from toolwire import Client, ProtocolError
 from toolwire.client.tasks import TaskHandle

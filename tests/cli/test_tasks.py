@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 from tests.cli.command import Command
-from tests.redis_server import free_port, running
+from tests.ports import free_port
+from tests.redis_server import running
 
 from toolwire import Client, Limits, Server, Tasks
 from toolwire.auth import Principal

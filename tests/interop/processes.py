@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 #: For how long a server may start on a busy machine.
 START = 60.0
 
@@ -30,12 +32,6 @@ def listening_on(command: Callable[[int], list[str]], cwd: Path | None) -> Itera
             assert time.monotonic() < end, "it did not start"
             time.sleep(0.05)
         yield port
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:

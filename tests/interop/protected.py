@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.interop import peers
-from tests.interop.processes import free_port
+from tests.ports import free_port
 
 FOLDER = peers.node_folder()
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"

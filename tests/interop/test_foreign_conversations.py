@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.gateway.test_conversation import LEGACY, OVER, clients, names, next_change, until_listed
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.test_foreign_http_servers import package, running
+from tests.ports import free_port
 
 from toolwire import Client
 from toolwire.gateway import Gateway

@@ -23,7 +23,6 @@ from tests.client.fake import FakeServer
 from tests.gateway.backs import Recorded
 from tests.golden.fixture import make_server
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.serve_http import Waits
 from tests.interop.test_foreign_clients import (
     AUTO,
@@ -38,6 +37,7 @@ from tests.interop.test_foreign_clients import (
     since,
 )
 from tests.interop.test_foreign_http_servers import package, running
+from tests.ports import free_port
 
 from toolwire import Client as Ours
 from toolwire import Context, Server

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.http1.echo_application import LARGE, PIECES, served
 from tests.interop import peers
+from tests.ports import free_port
 
 from toolwire.http1.pool import HttpPool
 
@@ -136,7 +137,7 @@ async def nginx(folder: Path) -> AsyncIterator[str]:
     assert program, "there is no nginx here"
     (folder / "packed").write_text("x" * LARGE)
     async with served("h11") as behind:
-        port = await free_port()
+        port = free_port()
         (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port, behind=behind))
         process = await asyncio.create_subprocess_exec(program, "-c", str(folder / "nginx.conf"), "-p", str(folder))
         try:
@@ -171,14 +172,6 @@ async def uvicorn_httptools(folder: Path) -> AsyncIterator[str]:
 async def uvicorn_h11(folder: Path) -> AsyncIterator[str]:
     async with served("h11") as url:
         yield url
-
-
-async def free_port() -> int:
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    port: int = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return port
 
 
 async def listening(port: int) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from tests.interop import peers
-from tests.interop.processes import free_port, listens
+from tests.interop.processes import listens
+from tests.ports import free_port
 
 from toolwire.client import Client
 from toolwire.protocol.errors import ProtocolError

@@ -17,8 +17,8 @@ from urllib.parse import urljoin
 
 import pytest
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.protected import FOLDER, RESOURCE, protected, running
+from tests.ports import free_port
 
 from toolwire.auth import FileStorage, NeedsLogin, OAuth
 from toolwire.client import Client

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from tests.examples.test_gateway import blocks
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.protected import running
+from tests.ports import free_port
 
 from toolwire.auth import OAuth
 from toolwire.client import Client

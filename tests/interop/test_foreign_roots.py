@@ -12,9 +12,9 @@ from subprocess import PIPE, Popen
 
 import pytest
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.test_foreign_clients import AUTO, CLIENT, LEGACY, SDK, Client
 from tests.interop.test_foreign_http_servers import package
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(180)
 

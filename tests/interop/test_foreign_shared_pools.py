@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.test_foreign_http_servers import package
+from tests.ports import free_port
 
 #: How many sessions are open at once.
 SESSIONS = 100

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from tests.interop import peers
-from tests.interop.processes import free_port
 from tests.interop.protected import RESOURCE, provider, running
 from tests.interop.test_foreign_login import Person
+from tests.ports import free_port
 
 from toolwire.auth import FileStorage, OAuth
 from toolwire.client import Client

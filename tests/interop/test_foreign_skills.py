@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.interop import peers
 from tests.interop.generated_skills import make_skills
-from tests.interop.processes import free_port
 from tests.interop.test_foreign_http_servers import running
+from tests.ports import free_port
 
 from toolwire import Client, Server
 from toolwire.client.skills import LoadedSkill

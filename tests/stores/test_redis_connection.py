@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import redis
 from tests.http1.raw_http import certificate
-from tests.redis_server import RedisServer, ask, free_port, packed, replica_of, running, sentinel_of, until_refused
+from tests.ports import free_port
+from tests.redis_server import RedisServer, ask, packed, replica_of, running, sentinel_of, until_refused
 
 from toolwire.stores import StoreFailed, redis_bus
 from toolwire.stores.redis import RedisStores

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from tests.cases import cases
-from tests.redis_server import RedisServer, free_port, running, until_answered, until_refused
+from tests.ports import free_port
+from tests.redis_server import RedisServer, running, until_answered, until_refused
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores import StoreFailed, StoreFull

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
@@ -248,7 +250,7 @@ def walk_stdio(folder: Path, revision: str, tool: str = "add") -> Reading:
 
 
 def walk_http(folder: Path, revision: str, *arguments: str) -> Reading:
-    port = find_free_port()
+    port = free_port()
     way = arguments or ("http",)
     with started(folder, way[0], str(port), *way[1:]) as process:
         driver = HttpDriver(port)
@@ -263,7 +265,7 @@ def walk_http(folder: Path, revision: str, *arguments: str) -> Reading:
 
 def walk_gateway(folder: Path, revision: str) -> Reading:
     """Call through a traced gateway. Its upstream is a second process, whose counts are not read."""
-    port = find_free_port()
+    port = free_port()
     with started(folder, "http", str(port)):
         HttpDriver(port).close()
         return walk_http(folder, revision, "gateway", f"http://127.0.0.1:{port}/mcp")
@@ -337,10 +339,3 @@ def started(folder: Path, *arguments: str) -> Iterator[TracedProcess]:
         raise WalkFailed(f"{error}\n{process.read_log()}") from error
     finally:
         process.stop()
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
