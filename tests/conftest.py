@@ -8,6 +8,7 @@ outcomes arrive in the controlling process, and each worker hands the marks over
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 import pytest_timeout
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests import bytecode, cases, fewer_reports, pairwise, patience, requirements, spec, warm_starts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,12 @@ pytest.register_assert_rewrite("toolwire.testing.stores")
 LONG_RUNS = ("TOOLWIRE_EXAMPLES", "TOOLWIRE_FUZZ", "TOOLWIRE_PEERS")
 
 # No test asserts on a clock, and a busy machine is slow for reasons of its own. `make fuzz` tries more examples.
-settings.register_profile("toolwire", deadline=None, max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")))
+settings.register_profile(
+    "toolwire",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("TOOLWIRE_EXAMPLES", "30")),
+)
 settings.load_profile("toolwire")
 
 # Runs of pytest that tests start would read every module of the package for constants without what is noted there.
@@ -167,6 +173,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.collect()
         gc.freeze()
         has_collected = False
+    # A test that was ended inside a loop by its time limit leaves it as the running one.
+    asyncio._set_running_loop(None)
     STARTS.is_on = item.get_closest_marker("cold_start") is None
     STARTS.is_for_all = item.get_closest_marker("warm_start") is not None
 

@@ -89,6 +89,7 @@ _DOCUMENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.covers("AG-2")
 @given(_DOCUMENTS, st.sampled_from(ALL))
 def test_the_work_for_any_schema_grows_with_its_size(schema: dict[str, Any], target: str) -> None:

@@ -115,6 +115,7 @@ def questions_in(wire: Any) -> list[str]:
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.covers("GW-3.2")
 @cases("far", OVER)
 @cases(("front", "back", "kind"), CELLS)

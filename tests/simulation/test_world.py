@@ -88,6 +88,7 @@ def test_a_held_process_makes_up_for_what_was_due() -> None:
     assert said == [(1.0, 10.5), (2.0, 10.5), (30.0, 30.0)]
 
 
+@pytest.mark.slow
 def test_a_process_that_runs_without_end_is_found() -> None:
     world = World(1)
     process = Process(world, "busy")

@@ -154,6 +154,7 @@ def test_error_of_the_store_itself_passes_through(site: Site) -> None:
         open_stores("broken://host")
 
 
+@pytest.mark.slow
 def test_contracts_run_in_the_tests_of_an_author(team: Site, tmp_path: Path) -> None:
     (tmp_path / "test_team_store.py").write_text(FILES["test_team_store.py"], encoding="utf-8")
     # Neither pytest-asyncio nor the options of this repository are needed.
@@ -177,6 +178,7 @@ def test_contracts_run_in_the_tests_of_an_author(team: Site, tmp_path: Path) -> 
     assert "17 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_contracts_find_a_store_that_forgets(team: Site, tmp_path: Path) -> None:
     wrong = FILES["test_team_store.py"].replace("return Stores(TableKV(", "return Stores(Forgetful(")
     wrong += "\nclass Forgetful(TableKV):\n    async def expire(self, key, ttl):\n        return True\n"

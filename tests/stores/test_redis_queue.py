@@ -376,6 +376,7 @@ KINDS = (" ".join(f"queue-{key}" for key in QUEUE_KEYS), "kv-names", "kv-sizes",
 PATTERN = "a*b?[c]\\"
 
 
+@pytest.mark.slow
 @pytest.mark.covers("FLT-8")
 @pytest.mark.parametrize("use_first", [True, False])
 async def test_values_are_named_again_whichever_indexes_are_lost_together(redis: RedisServer, use_first: bool) -> None:
