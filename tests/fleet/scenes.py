@@ -416,12 +416,15 @@ async def evicted(fleet: Fleet) -> None:
             present.append(key)
     fleet.ledger.remarks.append(f"keys that were there: {', '.join(present)}")
     victim = fleet.replicas[0]
-    tasks = await fleet.place(30.0, each=1, replicas=[victim])
+    tasks = await fleet.place(30.0, each=3, replicas=[victim])
+    # Where it has no slot, another replica runs them.
+    lost = {note.number for note in fleet.notes() if note.replica == victim.name}
     for key in ("queue-renewals", "queue-held"):
         await fleet.evict(key)
     await fleet.kill(victim)
     # One process at a time repairs the index, once a minute at most, and a page at each look.
-    await fleet.begun([task for task in tasks if task.kind == "again"], times=2, patience=3 * PATIENCE)
+    orphans = [task for task in tasks if task.kind == "again" and task.number in lost]
+    await fleet.begun(orphans, times=2, patience=3 * PATIENCE)
     await victim.start()
     await fleet.load(5)
 
