@@ -54,8 +54,8 @@ class GraphCall:
         self._slot = tools.enter(name)
         self._questions: list[GraphQuestion] = []
         self._was_asked = asyncio.Event()
-        self.is_interrupted = False
-        self.task = asyncio.create_task(tools.call(name, dict(arguments), id, self._slot))
+        self.is_interrupted: bool = False
+        self.task: asyncio.Task[ResultParts] = asyncio.create_task(tools.call(name, dict(arguments), id, self._slot))
         # A task that is cancelled at once never begins.
         self.task.add_done_callback(lambda _: self._slot.leave())
 
