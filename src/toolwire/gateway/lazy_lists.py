@@ -75,6 +75,9 @@ class _Tasks:
 class LazyLists(SharedLists):
     """Offers the lists of an upstream that starts when it is used."""
 
+    load_caller_lists: Callable[[Call], Awaitable[None] | None] | None = None
+    """Set while calls wait for the start of the upstream."""
+
     def __init__(self, address: str, idle_seconds: float, owner: ListsOwner, settings: FollowSettings) -> None:
         """`address` is that of the upstream: another program or URL has other lists."""
         super().__init__(owner, settings)
