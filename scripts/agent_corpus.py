@@ -40,6 +40,7 @@ def make_catalogue(listed: list[Listed], *, defer: bool) -> Catalogue:
         strict=False,
         defer=defer,
         pinned=(),
+        servers=tuple,
         context=200_000,
         search="hosted",
         allow=lambda server, tool: True,

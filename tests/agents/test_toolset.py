@@ -596,12 +596,12 @@ async def test_cancelling_the_answer_cancels_its_calls() -> None:
     async with Toolset(mixed()) as tools:
         answering = asyncio.create_task(tools.answer(response("openai", [("1", "wait", {})])))
         async with patience("the call"):
-            while not tools._running:
+            while not tools._order._jobs:
                 await asyncio.sleep(0.01)
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await answering
-        assert tools._running == {}
+        assert tools._order._jobs == {}
 
 
 async def _refuse(server: str, tool: Any) -> bool:

@@ -28,6 +28,7 @@ log: logging.Logger = logging.getLogger("toolwire.agents")
 
 _LONGEST = 2_000
 CANCELLED = "The call was cancelled by the application. It may have taken effect."
+NOT_BEGUN = "The call was cancelled by the application before it was made."
 _NEEDS = {"elicitation": "input from the user", "sampling": "a model", "roots": "folders of the user"}
 
 
@@ -69,7 +70,12 @@ def _explain(error: BaseException, entry: Entry) -> str:
             return f"{error}. {_again(entry)}"
         case ToolwireError():
             return str(error)
-    log.exception("the call of %r failed", entry.name, exc_info=error)
+    return report_failure(error, entry.name)
+
+
+def report_failure(error: BaseException, what: str) -> str:
+    """Log an error of the application, and return words for the model without its text."""
+    log.error("the call of %r failed", what[:100], exc_info=error)
     return f"The call failed in the application ({type(error).__name__})."
 
 

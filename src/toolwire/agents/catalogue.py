@@ -6,7 +6,9 @@ stand at the end: what a model was given before stays the same, byte for byte.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -21,10 +23,14 @@ from toolwire.agents.conversion import (
     is_for_models,
     output_schema,
 )
+from toolwire.agents.tool_names import ToolNames
 from toolwire.agents.vendors import NAMESPACE_SIZE, PLAIN_NAMES, TARGETS, NameRule, Target
+from toolwire.client.config import owner_of
 from toolwire.protocol import types as t
 from toolwire.search import IndexedTool, ToolHit, ToolIndex
 from toolwire.tokens import definition_tokens
+
+log: logging.Logger = logging.getLogger("toolwire.agents")
 
 #: Which tools are left out of a model's context until they are needed.
 Defer: TypeAlias = Literal["auto"] | bool
@@ -131,9 +137,10 @@ class Catalogue:
         self,
         *,
         has_prefixes: bool,
-        strict: bool | Collection[str],
+        strict: bool | ToolNames,
         defer: Defer,
         pinned: Collection[str],
+        servers: Callable[[], Collection[str]],
         context: int,
         search: SearchMode,
         allow: Callable[[str, t.Tool], bool],
@@ -147,6 +154,8 @@ class Catalogue:
         self._strict = strict
         self._defer = defer
         self._pinned = frozenset(pinned)
+        self._is_pinned = ToolNames(pinned, servers)
+        self._servers = servers
         self._context = context
         self._search = search
         self._allow = allow
@@ -159,6 +168,7 @@ class Catalogue:
         self._by_name: dict[str, dict[str, Entry]] = {}
         self._converted: dict[str, dict[ToolKey, ConvertedTool]] = {}
         self._written: dict[str, list[dict[str, Any]]] = {}
+        self._left_out: dict[int, list[Loss]] = {}
         self._index: tuple[ToolIndex, list[Entry]] | None = None
         self._generation = 0
         saved = SavedTools() if state is None else msgspec.convert(state, SavedTools)
@@ -177,6 +187,7 @@ class Catalogue:
             for each in sorted(listed, key=lambda each: (each.server, each.name))
             if is_for_models(each.tool) and self._allow(each.server, each.tool)
         }
+        self._leave_out(source, now)
         before = {key: entry for key, entry in self._entries.items() if entry.source is source}
         is_changed = False
         for key in before.keys() - now.keys():
@@ -201,6 +212,20 @@ class Catalogue:
             self._index = None
         return is_changed
 
+    def _leave_out(self, source: Any, listed: dict[ToolKey, Listed]) -> None:
+        """Take out the tools whose names belong to another server."""
+        losses: list[Loss] = []
+        for server, name in list(listed) if self._has_prefixes else ():
+            known = self._entries.get((server, name))
+            owner = owner_of(f"{server}_{name}", self._servers())
+            if owner not in (None, server) or (known is not None and known.source is not source):
+                del listed[server, name]
+                text = f"names that begin with {owner or server}_ belong to another server"
+                losses.append(Loss("", server, name, "", "name", text))
+                if all(loss.tool != name for loss in self._left_out.get(id(source), ())):
+                    log.warning("the tool %r of %s is left out: %s", name[:100], server, text)
+        self._left_out[id(source)] = losses
+
     def begin_generation(self) -> None:
         """Put tools that are added from now on behind those that are there."""
         if self._entries:
@@ -214,7 +239,7 @@ class Catalogue:
             return
         always: dict[str, int] = {}
         for entry in sorted(fresh, key=lambda entry: entry.key):
-            if entry.name in self._pinned or self.name_of(entry) in self._pinned:
+            if self._is_pinned.has(*entry.key) or self.name_of(entry) in self._pinned:
                 continue
             meta = entry.tool.meta
             if isinstance(meta, Mapping) and meta.get(ALWAYS_LOAD) is True:
@@ -288,10 +313,8 @@ class Catalogue:
         known = self._converted.setdefault(target.name, {})
         found = known.get(entry.key)
         if found is None:
-            strict = self._strict if isinstance(self._strict, bool) else bool({entry.name} & set(self._strict))
+            strict = self._strict if isinstance(self._strict, bool) else self._strict.has(*entry.key)
             name = self._name(entry, target.names)
-            if not isinstance(self._strict, bool) and name in self._strict:
-                strict = True
             found = known[entry.key] = convert_tool(entry.tool, entry.server, name, target, strict=strict)
         return found
 
@@ -309,7 +332,10 @@ class Catalogue:
 
     def losses(self) -> list[Loss]:
         """Return what could not be said to the interfaces that definitions were written for."""
-        return [loss for known in self._converted.values() for tool in known.values() for loss in tool.losses]
+        left_out = [loss for losses in self._left_out.values() for loss in losses]
+        return left_out + [
+            loss for known in self._converted.values() for tool in known.values() for loss in tool.losses
+        ]
 
     def _write(self, target: Target) -> list[dict[str, Any]]:
         entries = self.entries
@@ -408,9 +434,15 @@ class Catalogue:
         hits = [(by_name[hit.name], hit) for hit in index.search(query, limit)]
         if self._rank is None:
             return hits
+        try:
+            ranked = list(islice(self._rank(query, list(entries)), limit))
+            found = [self._entries[entry.key] for entry in ranked]
+        except Exception:
+            log.exception("rank= failed, and the plain order of the search counts")
+            return hits
         known = {entry.key: hit for entry, hit in hits}
-        ranked = list(self._rank(query, entries))[:limit]
-        return [(entry, known.get(entry.key) or self._plain_hit(entry)) for entry in ranked]
+        once = {entry.key: entry for entry in found}
+        return [(entry, known.get(key) or self._plain_hit(entry)) for key, entry in once.items()]
 
     def _plain_hit(self, entry: Entry) -> ToolHit:
         return ToolHit(self._name(entry, PLAIN_NAMES), entry.server, 0.0, (), entry.tokens)

@@ -56,26 +56,81 @@ class ModelTurn(Struct):
 
 
 def read_response(response: Any) -> ModelTurn:
-    """Return the calls of a response. Raise `TypeError` for any other value."""
+    """Return the calls of a response. Raise `TypeError` for any other value.
+
+    Parts that are broken are left out, so that the calls beside them get their answers.
+    """
     if isinstance(response, Sequence) and not isinstance(response, str | bytes):
-        return _openai([_plain(item) for item in response])
+        items = _objects(response)
+        if len(response) and not items:
+            raise TypeError(_SUPPORTED)
+        return _openai(items)
     plain = _plain(response)
     if not isinstance(plain, dict):
         raise TypeError(_SUPPORTED)
-    if isinstance(candidates := plain.get("candidates"), list) or "promptFeedback" in plain or "usageMetadata" in plain:
-        content = candidates[0].get("content") if candidates else None
-        return _gemini(content or {}, has_bytes=not isinstance(response, Mapping))
+    has_bytes = not isinstance(response, Mapping)
+    if any(name in plain for name in ("candidates", "promptFeedback", "usageMetadata")):
+        candidate = _first(plain.get("candidates"))
+        return _gemini(_members(candidate.get("content")), _is_cut_off(candidate), has_bytes=has_bytes)
     if "parts" in plain and plain.get("role", "model") == "model":
-        return _gemini(plain, has_bytes=not isinstance(response, Mapping))
-    if isinstance(choices := plain.get("choices"), list):
-        return _chat(choices[0].get("message") if choices else None)
-    if isinstance(output := plain.get("output"), list):
-        return _openai(output)
+        return _gemini(plain, has_bytes=has_bytes)
+    if "choices" in plain:
+        choice = _first(plain["choices"])
+        return _chat(_members(choice.get("message")), _is_cut_off(choice))
+    if "output" in plain:
+        return _openai(_objects(plain["output"]))
     if plain.get("role") == "assistant":
         if isinstance(plain.get("content"), list) and "tool_calls" not in plain:
             return _anthropic(plain)
         return _chat(plain)
     raise TypeError(_SUPPORTED)
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """Return an object as a dict; an empty one for any other value."""
+    plain = _plain(value)
+    return plain if isinstance(plain, dict) else {}
+
+
+def _objects(values: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list as dicts, without any other values in it."""
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return []
+    return [plain for value in values if isinstance(plain := _plain(value), dict)]
+
+
+def _first(values: Any) -> dict[str, Any]:
+    return next(iter(_objects(values)[:1]), {})
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _id(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+#: Why a response ended, where its last call may lack a part.
+_CUT_OFF: Final = frozenset(("length", "max_tokens", "model_context_window_exceeded", "MAX_TOKENS"))
+_CUT_OFF_CALL: Final = (
+    "the response was cut off in the middle of the call. Make the whole call again, or a shorter one."
+)
+
+
+def _is_cut_off(message: Mapping[str, Any]) -> bool:
+    """Return whether a response ended at a limit of its size."""
+    for name in ("finish_reason", "finishReason", "stop_reason"):
+        reason = message.get(name)
+        if isinstance(reason, str) and getattr(reason, "value", reason) in _CUT_OFF:
+            return True
+    return False
+
+
+def _cut_off(calls: list[ModelCall], is_last: bool) -> None:
+    """Mark the last call of a response as one that is not to be made."""
+    if is_last and calls:
+        calls[-1].arguments, calls[-1].problem = None, _CUT_OFF_CALL
 
 
 def _plain(value: Any) -> Any:
@@ -98,52 +153,50 @@ def _without_nulls(members: Mapping[str, Any]) -> dict[str, Any]:
 # --- OpenAI ---
 
 
-def _openai(items: list[Any]) -> ModelTurn:
+def _openai(items: list[dict[str, Any]]) -> ModelTurn:
     calls: list[ModelCall] = []
     found: list[str] = []
-    messages: list[dict[str, Any]] = []
     for item in items:
-        if not isinstance(item, dict):
-            raise TypeError(_SUPPORTED)
-        messages.append(_without_nulls(item))
         kind = item.get("type")
         if kind == "function_call":
             arguments, problem = read_arguments(item.get("arguments"))
             echo = _without_nulls({key: item.get(key) for key in ("caller", "namespace")})
-            caller = item.get("caller")
-            is_from_program = isinstance(caller, Mapping) and caller.get("type") == "program"
-            name = str(item.get("name") or "")
-            calls.append(
-                ModelCall(item.get("call_id"), name, arguments, problem, echo=echo, is_from_program=is_from_program)
-            )
+            is_from_program = _members(item.get("caller")).get("type") == "program"
+            name, id = _text(item.get("name")), _id(item.get("call_id"))
+            calls.append(ModelCall(id, name, arguments, problem, echo=echo, is_from_program=is_from_program))
         elif kind == "tool_search_call" and item.get("execution") == "client":
             arguments, problem = read_arguments(item.get("arguments"))
-            calls.append(ModelCall(item.get("call_id"), "tool_search", arguments, problem, is_search=True))
+            calls.append(ModelCall(_id(item.get("call_id")), "tool_search", arguments, problem, is_search=True))
         elif kind == "tool_search_output":
             found += _names(item.get("tools"))
-    return ModelTurn("openai", calls, messages, found)
+            continue
+        else:
+            continue
+        _cut_off(calls, item.get("status") in ("incomplete", "in_progress"))
+    return ModelTurn("openai", calls, [_without_nulls(item) for item in items], found)
 
 
 def _names(tools: Any) -> list[str]:
     """Return the names of functions, those in namespaces included."""
     names: list[str] = []
-    for tool in tools if isinstance(tools, list) else ():
-        plain = _plain(tool)
-        if isinstance(plain, dict):
-            names += _names(plain.get("tools")) if plain.get("type") == "namespace" else [str(plain.get("name") or "")]
+    for tool in _objects(tools):
+        names += _names(tool.get("tools")) if tool.get("type") == "namespace" else [_text(tool.get("name"))]
     return names
 
 
-def _chat(message: Any) -> ModelTurn:
-    if message is None:
+def _chat(message: dict[str, Any], is_cut_off: bool = False) -> ModelTurn:
+    if not message:
         return ModelTurn("openai-chat", [], [])
-    message = _without_nulls(_plain(message))
+    message = _without_nulls(message)
     calls: list[ModelCall] = []
-    for each in message.get("tool_calls") or ():
-        call = _plain(each)
-        function = _plain(call.get("function") or {})
+    made = _objects(message.get("tool_calls"))
+    if "tool_calls" in message:
+        message["tool_calls"] = made
+    for call in made:
+        function = _members(call.get("function"))
         arguments, problem = read_arguments(function.get("arguments"))
-        calls.append(ModelCall(call.get("id"), str(function.get("name") or ""), arguments, problem))
+        calls.append(ModelCall(_id(call.get("id")), _text(function.get("name")), arguments, problem))
+    _cut_off(calls, is_cut_off)
     return ModelTurn("openai-chat", calls, [message])
 
 
@@ -152,20 +205,20 @@ def _chat(message: Any) -> ModelTurn:
 
 def _anthropic(message: dict[str, Any]) -> ModelTurn:
     calls: list[ModelCall] = []
-    blocks = [_without_nulls(_plain(block)) for block in message["content"]]
+    blocks = [_without_nulls(block) for block in _objects(message["content"])]
     found: list[str] = []
     for block in blocks:
         if block.get("type") == "tool_search_tool_result":
-            references = _plain(block.get("content") or {}).get("tool_references") or ()
-            found += [str(_plain(each).get("tool_name") or "") for each in references]
+            references = _objects(_members(block.get("content")).get("tool_references"))
+            found += [_text(each.get("tool_name")) for each in references]
         if block.get("type") != "tool_use":
             continue
         arguments, problem = read_arguments(block.get("input"))
         echo = _without_nulls({"toolset_name": block.get("toolset_name")})
-        caller = block.get("caller")
-        is_from_program = isinstance(caller, Mapping) and caller.get("type") not in (None, "direct")
-        name = str(block.get("name") or "")
-        calls.append(ModelCall(block.get("id"), name, arguments, problem, echo=echo, is_from_program=is_from_program))
+        is_from_program = _members(block.get("caller")).get("type") not in (None, "direct")
+        name, id = _text(block.get("name")), _id(block.get("id"))
+        calls.append(ModelCall(id, name, arguments, problem, echo=echo, is_from_program=is_from_program))
+    _cut_off(calls, _is_cut_off(message) and blocks[-1].get("type") == "tool_use" if blocks else False)
     goes_on = message.get("stop_reason") == "pause_turn"
     # Empty texts, which a model may end with, are refused in the next request.
     kept = [block for block in blocks if block.get("type") != "text" or block.get("text")]
@@ -174,19 +227,21 @@ def _anthropic(message: dict[str, Any]) -> ModelTurn:
 
 # --- Gemini ---
 
+_GEMINI_CALL: Final = ("functionCall", "function_call")
 
-def _gemini(content: dict[str, Any], *, has_bytes: bool) -> ModelTurn:
+
+def _gemini(content: dict[str, Any], is_cut_off: bool = False, *, has_bytes: bool) -> ModelTurn:
     calls: list[ModelCall] = []
+    parts = _objects(content.get("parts"))
     is_camel = False
-    parts = [_plain(part) for part in content.get("parts") or ()]
     for part in parts:
         is_camel = is_camel or "functionCall" in part
-        call = part.get("functionCall") or part.get("function_call")
-        if call is None:
-            continue
-        call = _plain(call)
-        arguments, problem = read_arguments(call.get("args"))
-        calls.append(ModelCall(call.get("id"), str(call.get("name") or ""), arguments, problem))
+        made = next((part[key] for key in _GEMINI_CALL if part.get(key) is not None), None)
+        if made is not None:
+            call = _members(made)
+            arguments, problem = read_arguments(call.get("args"))
+            calls.append(ModelCall(_id(call.get("id")), _text(call.get("name")), arguments, problem))
+    _cut_off(calls, is_cut_off and any(key in part for part in parts[-1:] for key in _GEMINI_CALL))
     message = {"role": "model", "parts": parts}
     return ModelTurn("gemini", calls, [message], has_bytes=has_bytes, is_camel=is_camel)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -117,6 +117,16 @@ class Source:
         """Return whether its client has several servers, whose tools have prefixes already."""
         return bool(self.client._members)
 
+    def _compare_lists(self) -> None:
+        """Compare each list with the pins as sent: a name may stand twice."""
+        if self._safety is not None and self._safety.listed not in self.client._tools.on_listed:
+            self.client._tools.on_listed.append(self._safety.listed)
+
+    @property
+    def servers(self) -> Collection[str]:
+        """The names of its servers, as they stand before the names of their tools."""
+        return self.client._members if self.is_several else (self.name,)
+
     def _owner(self, tool: str) -> tuple[str, str]:
         """Return the server of a tool and the name that it has there."""
         if not self.is_several:
@@ -155,6 +165,7 @@ class Source:
                 # Before the list, so that no change falls between them.
                 await self._follow()
                 self._is_stale = False
+                self._compare_lists()
                 tools = await self.client.list_tools()
         except (ToolwireError, TimeoutError, OSError) as error:
             self._is_stale = True
@@ -174,7 +185,6 @@ class Source:
         """Return the tools that are what was pinned."""
         if self._safety is None or self._pins is None:
             return tools
-        self._safety.listed(tools)
         kept: list[t.Tool] = []
         withheld: dict[str, str] = {}
         for tool in tools:
@@ -242,7 +252,8 @@ class Source:
             if not self.client.connected:
                 async with self._starting:
                     await self.client.connect()
-                    self._safety_listed(await self.client.list_tools(audience=None))
+                    self._compare_lists()
+                    await self.client.list_tools(audience=None)
             return await self.client._tools._find_checked_definition(name, clock)
 
         return find
@@ -265,11 +276,6 @@ class Source:
         )
         return handle
 
-    def _safety_listed(self, tools: list[t.Tool]) -> None:
-        """Report how the list of a server that was just started differs from its pins."""
-        if self._safety is not None:
-            self._safety.listed(tools)
-
     async def close(self) -> None:
         """Stop following the list, and close the client if the toolset has opened it."""
         if self._follower is not None:
@@ -279,6 +285,8 @@ class Source:
             self.is_listed, self._is_stale = False, True  # A toolset that is opened again lists anew.
             await self.client.close()
         if self._safety is not None:
+            if self._safety.listed in self.client._tools.on_listed:
+                self.client._tools.on_listed.remove(self._safety.listed)
             await self._safety.close()
 
 

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from inspect import isawaitable
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
@@ -14,7 +15,8 @@ from msgspec import UNSET
 
 from toolwire import schemas
 from toolwire.agents.answers import Answer, write_answers
-from toolwire.agents.call_errors import CANCELLED, explain
+from toolwire.agents.call_errors import NOT_BEGUN, explain
+from toolwire.agents.call_order import PlannedCall, ResponseCalls
 from toolwire.agents.catalogue import (
     OWN_TOOLS,
     READ_TOOL,
@@ -41,6 +43,7 @@ from toolwire.agents.result_parts import (
     read_result,
 )
 from toolwire.agents.sources import Source, make_client, read_servers
+from toolwire.agents.tool_names import ToolNames
 from toolwire.agents.vendors import TARGETS, Target, TargetName, find_target
 from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
@@ -69,8 +72,6 @@ log: logging.Logger = logging.getLogger("toolwire.agents")
 LIST_SECONDS: Final = 30.0
 #: The same for a server that could not be reached before: the model waits for the list.
 RETRY_SECONDS: Final = 5.0
-#: How many calls of one response run at the same time.
-MOST_AT_ONCE: Final = 16
 #: How much text of long results is kept for `read_result`, and for how many results.
 KEPT_CHARACTERS: Final = 64 * 1024 * 1024
 KEPT_RESULTS: Final = 64
@@ -143,6 +144,8 @@ class Toolset:
         for name, names in (("pinned", pinned), ("background", background), ("allow", allow), ("strict", strict)):
             if isinstance(names, str):
                 raise TypeError(f"{name}= is a list of names")
+        if iscoroutinefunction(rank):
+            raise TypeError("rank= is a plain function: it is called while the model waits for a search")
         if max_result_tokens is not None and max_result_tokens < 100:
             raise ValueError("max_result_tokens= is at least 100")
         read = read_servers(servers)
@@ -157,7 +160,7 @@ class Toolset:
         self._budget = budget
         self._result: ResultMode = result
         self._max_result_tokens = max_result_tokens
-        self._background = frozenset(background)
+        self._background = ToolNames(background, self._servers)
         self._timeout = timeout
         self._on_progress = on_progress
         self._on_result = on_result
@@ -165,12 +168,13 @@ class Toolset:
         self._redaction = redaction or Redaction()
         self._catalogue = Catalogue(
             has_prefixes=len(self._sources) > 1 or self._sources[0].is_several,
-            strict=strict,
+            strict=strict if isinstance(strict, bool) else ToolNames(strict, self._servers),
             defer=defer,
             pinned=pinned,
+            servers=self._servers,
             context=context,
             search=search,
-            allow=_read_allow(allow),
+            allow=_read_allow(allow, self._servers),
             code=code,
             cache=cache_control,
             reads_results=max_result_tokens is not None,
@@ -180,8 +184,7 @@ class Toolset:
         self._last: dict[str, Target] = {}
         self._validators: Expiring[tuple[str, str], tuple[t.Tool, Any]] = Expiring(_KEPT_VALIDATORS)
         self._kept: Expiring[str, str] = Expiring(KEPT_RESULTS, max_weight=KEPT_CHARACTERS, weigh=len)
-        self._running: dict[str, asyncio.Task[ResultParts]] = {}
-        self._cancelled: set[asyncio.Task[ResultParts]] = set()
+        self._order = ResponseCalls()
         self._reports: set[asyncio.Future[None]] = set()
         self._listing = asyncio.Lock()
         self._is_open = False
@@ -196,6 +199,9 @@ class Toolset:
 
     # --- servers ---
 
+    def _servers(self) -> list[str]:
+        return [server for source in self._sources for server in source.servers]
+
     async def connect(self) -> Self:
         """Connect to the servers and list their tools; see `missing` for unreachable ones."""
         self._is_open = True
@@ -205,8 +211,7 @@ class Toolset:
     async def close(self) -> None:
         """Cancel the calls that run, and close the connections that the toolset has opened."""
         self._is_open = False
-        for task in list(self._running.values()):
-            task.cancel()
+        self._order.cancel_all()
         await asyncio.gather(*(source.close() for source in self._sources))
 
     async def __aenter__(self) -> Self:
@@ -328,68 +333,34 @@ class Toolset:
         return write_answers(turn, answers, is_legacy=target.name == "gemini-legacy")
 
     def cancel(self, id: str) -> bool:
-        """Cancel a call by the id that the model gave it; return whether it ran."""
-        task = self._running.get(id)
-        if task is None or task.done():
-            return False
-        self._cancelled.add(task)
-        task.cancel()
-        return True
+        """Cancel a call that runs or waits; return whether there was one."""
+        return self._order.cancel(id)
 
-    async def _answer_all(self, turn: ModelTurn, target: Target) -> list[Answer]:
-        answers: list[Answer] = [Answer(call, ResultParts([])) for call in turn.calls]
-        found = [None if call.is_search else self._catalogue.find(call.name, target) for call in turn.calls]
-        together: list[int] = []
-        for number, entry in enumerate(found):
-            if entry is None or entry.is_parallel:
-                together.append(number)
-                if len(together) < MOST_AT_ONCE:
-                    continue
+    async def _answer_all(self, turn: ModelTurn, target: Target, *, is_ordered: bool = False) -> list[Answer]:
+        """Make the calls of a turn; `is_ordered` if the caller orders the turns."""
+        answers = [Answer(call, ResultParts([])) for call in turn.calls]
+        jobs: list[PlannedCall] = []
+        for number, answer in enumerate(answers):
+            call = answer.call
+            entry = None if call.is_search else self._catalogue.find(call.name, target)
+            id = call.id or f"{call.name}#{number}"
+            if entry is None:
+                jobs.append(PlannedCall(id, call.name, True, partial(self._call_own, answer, target)))
             else:
-                # A call that may change something waits for those before it, and runs alone.
-                await self._make(together, answers, found, target)
-                together = [number]
-            await self._make(together, answers, found, target)
-            together = []
-        await self._make(together, answers, found, target)
+                jobs.append(PlannedCall(id, entry.key, entry.is_parallel, partial(self._call, call, entry, target)))
+        await self._order.run(jobs, is_ordered=is_ordered)
+        for job, answer in zip(jobs, answers, strict=True):
+            answer.result = job.result or error_parts(NOT_BEGUN)
+            entry = self._catalogue.find(answer.call.name, target)
+            if not job.has_begun and entry is not None:
+                cancelled = asyncio.CancelledError()
+                self._report(CallOutcome(answer.call.id, entry.server, entry.name, {}, None, cancelled))
         return answers
 
-    async def _make(self, numbers: list[int], answers: list[Answer], found: list[Entry | None], target: Target) -> None:
-        """Make calls at the same time, and wait for all of them."""
-        tasks: dict[asyncio.Task[ResultParts], Answer] = {}
-        for number in numbers:
-            answer, entry = answers[number], found[number]
-            if entry is None:
-                answer.result = self._answer_own(answer, target)
-                continue
-            task = asyncio.ensure_future(self._call(answer.call, entry, target))
-            tasks[task] = answer
-            self._running[answer.call.id or f"{answer.call.name}#{number}"] = task
-        if not tasks:
-            return
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            raise
-        finally:
-            self._running = {key: task for key, task in self._running.items() if task not in tasks}
-        for task, answer in tasks.items():
-            self._take_result(task, answer)
+    async def _call_own(self, answer: Answer, target: Target, job: PlannedCall) -> ResultParts:
+        return self._answer_own(answer, target)
 
-    def _take_result(self, done: asyncio.Task[ResultParts], answer: Answer) -> None:
-        self._cancelled.discard(done)
-        if done.cancelled():
-            answer.result = error_parts(CANCELLED)
-        elif (error := done.exception()) is not None:
-            log.error("the call of %r failed", answer.call.name, exc_info=error)
-            answer.result = error_parts(f"The call failed in the application ({type(error).__name__}).")
-        else:
-            answer.result = done.result()
-
-    async def _call(self, call: ModelCall, entry: Entry, target: Target) -> ResultParts:
+    async def _call(self, call: ModelCall, entry: Entry, target: Target, job: PlannedCall) -> ResultParts:
         usage = self._usage.setdefault(entry.server, Usage())
         usage.calls += 1
         arguments: dict[str, Any] = {}
@@ -413,7 +384,7 @@ class Toolset:
             result = await self._make_call(entry, arguments)
         except asyncio.CancelledError as error:
             failure = error
-            if asyncio.current_task() not in self._cancelled:
+            if not job.is_cancelled:
                 raise
         except InvalidResponse as error:
             failure = error
@@ -444,7 +415,7 @@ class Toolset:
 
     async def _make_call(self, entry: Entry, arguments: Mapping[str, Any]) -> ToolResult:
         source: Source = entry.source
-        if entry.name in self._background:
+        if self._background.has(*entry.key):
             return await self._begin_task(source, entry, arguments)
         return await source.call(entry, arguments, self._timeout, self._on_progress)
 
@@ -484,7 +455,10 @@ class Toolset:
                 return arguments, ""
         except (TypeError, ValueError, RecursionError):
             pass  # What is wrong is said below.
-        read, problems = schemas.reread(arguments, validator)
+        try:
+            read, problems = schemas.reread(arguments, validator)
+        except RecursionError:
+            return arguments, "the arguments are too deeply nested"
         if not problems and isinstance(read, dict):
             return read, ""
         return arguments, "; ".join(schemas.sentence(problem, "arguments") for problem in problems)
@@ -723,13 +697,15 @@ def _family(target: Target) -> str:
     return "gemini" if target.name == "gemini-legacy" else target.name
 
 
-def _read_allow(allow: Collection[str] | Callable[[str, t.Tool], bool] | None) -> Callable[[str, t.Tool], bool]:
+def _read_allow(
+    allow: Collection[str] | Callable[[str, t.Tool], bool] | None, servers: Callable[[], Collection[str]]
+) -> Callable[[str, t.Tool], bool]:
     if allow is None:
         return lambda server, tool: True
     if callable(allow):
         return plain_callback(allow, "allow=")
-    names = frozenset(allow)
-    return lambda server, tool: tool.name in names or f"{server}_{tool.name}" in names
+    names = ToolNames(allow, servers)
+    return lambda server, tool: names.has(server, tool.name)
 
 
 def _first_line(tool: t.Tool) -> str:

@@ -212,6 +212,11 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def owner_of(name: str, servers: Iterable[str]) -> str | None:
+    """Return the server with the longest name that a tool name begins with."""
+    return max((each for each in servers if name.startswith(f"{each}_")), key=len, default=None)
+
+
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
     return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
 

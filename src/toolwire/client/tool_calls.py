@@ -70,6 +70,8 @@ class ToolCalls:
         self._safety = safety
         self._task_seconds = task_seconds
         self._has_pins = has_pins
+        self.on_listed: list[Callable[[list[t.Tool]], Any]] = []
+        """Functions that get each list as the server sent it, with tools of equal names."""
         # The capabilities whose lack was logged.
         self._missed: set[str] = set()
         # The connection on which a change of the tools was announced, until the tools are listed again.
@@ -86,6 +88,8 @@ class ToolCalls:
         connection.tools.learn(tools, with_headers=connection.repeats_arguments)
         if self._safety is not None:
             self._safety.listed(listed)
+        for tell in self.on_listed:
+            tell(listed)
         return tools if audience is None else [tool for tool in tools if audience in audiences(tool.meta)]
 
     async def call_checked(

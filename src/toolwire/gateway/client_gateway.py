@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from msgspec import structs
 
 from toolwire._version import __version__
+from toolwire.client.config import owner_of
 from toolwire.client.reconnect import Connector, may_repeat
 from toolwire.client.relay import RelayConnection
 from toolwire.client.requests import wait_out
@@ -67,11 +68,10 @@ class ClientGateway(Gateway):
     def _put_member(self, name: str, target: Target, connector: Connector, longer: list[str]) -> None:
         self._by_name[name] = back = _Member(name, target, connector, self.errors, longer, self._patience)
         self.put(back, f"{name}_")
-        self._sort_names()
+        self._find_by_names()
 
-    def _sort_names(self) -> None:
-        # The longest first: of `a` and `a_b`, names that start with `a_b_` belong to `a_b`.
-        self._by_length = sorted(self._by_name, key=len, reverse=True)
+    def _find_by_names(self) -> None:
+        # Of `a` and `a_b`, names that start with `a_b_` belong to `a_b`.
         self.catalog.find_unlisted = self._unlisted
 
     # --- servers that come and go ---
@@ -93,7 +93,7 @@ class ClientGateway(Gateway):
         back.is_removed = True
         back.settled.set()
         self.remove(name)
-        self._sort_names()
+        self._find_by_names()
         leaving = back.lifecycle.leaving  # It is forgotten when the upstream ends, which may be while this one waits.
         await connector.close()
         if leaving is not None:
@@ -159,7 +159,7 @@ class ClientGateway(Gateway):
 
     def _unlisted(self, kind: str, key: str) -> Found[Any] | None:
         """Find a component by its name alone: the server decides whether it has it, and says why it is away."""
-        name = next((each for each in self._by_length if key.startswith(f"{each}_")), None)
+        name = owner_of(key, self._by_name)
         if name is None:
             return None
         back, inner = self._by_name[name], key[len(name) + 1 :]

@@ -169,7 +169,7 @@ class FrameworkTools:
             read, problem = read_arguments(arguments)
             turn = ModelTurn(_FAMILIES[self._target.name], [ModelCall(id, name, read, problem)], [])
             await self.toolset._refresh()
-            (answer,) = await self.toolset._answer_all(turn, self._target)
+            (answer,) = await self.toolset._answer_all(turn, self._target, is_ordered=True)
             return answer.result
         finally:
             slot.leave()
