@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.hostile_schemas import HOSTILE, doubled, names, record
+from tests.agents.vendor_types import check_definitions
 from tests.cases import cases
 from tests.counted_steps import steps_of
 
 from toolwire import Server
 from toolwire.agents import Toolset
 from toolwire.agents.argument_names import restore_arguments
-from toolwire.agents.conversion import ConvertedTool, convert_tool, output_schema
+from toolwire.agents.conversion import ConvertedTool, convert_tool, convert_tools, output_schema
 from toolwire.agents.vendors import TARGETS
 from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas.effort import measure
@@ -94,6 +95,7 @@ _DOCUMENTS = st.builds(
 @given(_DOCUMENTS, st.sampled_from(ALL))
 def test_the_work_for_any_schema_grows_with_its_size(schema: dict[str, Any], target: str) -> None:
     convert(schema, target)
+    check_definitions(target, convert_tools([Tool("it", schema)], target, strict=True).definitions)
 
 
 @cases("target", ALL)

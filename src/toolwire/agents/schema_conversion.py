@@ -350,7 +350,9 @@ class _Writer:
         around = {key: value for key, value in schema.items() if key not in beside and key != keyword}
         if not any(isinstance(each, dict) and each.keys() & _SAYS_A_KIND for each in choices):
             parts = [each for each in choices if isinstance(each, dict)]
-            return {**around, **beside}, [self._lose(path, keyword, say_choice(keyword, parts))]
+            words = self._lose(path, keyword, say_choice(keyword, parts))
+            rest, more = self._spread({**around, **beside}, path)
+            return rest, [words, *more]
         self._steps.spend(len(choices) * (1 + len(beside)))
         spread = [{**beside, **each} if isinstance(each, dict) and "$ref" not in each else each for each in choices]
         return {**around, keyword: spread}, []

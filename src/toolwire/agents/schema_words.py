@@ -13,6 +13,8 @@ def say_rule(keyword: str, value: Json) -> str:
 
 def say_choice(keyword: str, parts: list[Schema]) -> str:
     """Say which arguments belong together, where each choice names some."""
+    if not any(required_names(part) or part.get("properties") for part in parts[:20]):
+        return ""
     sets = [", ".join(required_names(part) or list(dict(mapped(part, ("properties",))))) for part in parts[:20]]
     how = "give exactly one of these sets of arguments" if keyword == "oneOf" else "give one of these sets of arguments"
     return f"{how}: " + _cut("; ".join(f"({each})" for each in sets), 2_000)
