@@ -12,11 +12,12 @@ from tests.agents.models import TARGETS, response, results
 from tests.agents.vendor_types import check, check_answers
 from tests.cases import cases
 from tests.client.fake import FakeServer
+from tests.counted_steps import steps_of
 
 from toolwire import Audio, File, Image, ResourceLink, Server, Text, ToolResult
 from toolwire import types as t
 from toolwire.agents import CallOutcome, Toolset
-from toolwire.agents.result_parts import says_the_same
+from toolwire.agents.result_parts import read_result, says_the_same
 from toolwire.content import blob_contents, text_contents
 from toolwire.types import Annotations, EmbeddedResource
 
@@ -239,3 +240,15 @@ async def test_a_result_that_breaks_its_schema_still_reaches_the_model() -> None
     )
     answers = await answered("openai", fake)
     assert results("openai", answers) == [("1", "it worked", False)]
+
+
+def test_many_images_and_texts_take_work_that_grows_with_their_number() -> None:
+    images = [t.ImageContent(number.to_bytes(2, "big") * 40, "image/png") for number in range(600)]
+    texts = [t.TextContent(f"see {base64.b64encode(image.data).decode()} " + "x" * 60) for image in images]
+    result = ToolResult([*images, *texts])
+
+    def read() -> None:
+        found = read_result(result, "auto", is_from_program=False, count=len, max_tokens=None)
+        assert [part.text for part in found.parts if part.text] == ["see [image] " + "x" * 60] * 600
+
+    steps_of(read, 100_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
@@ -21,6 +22,7 @@ NOTHING: Final = "(no output)"
 FOR_THE_USER: Final = "(the result was shown to the user)"
 # Shorter base64 may be any word.
 _SHORTEST_BASE64: Final = 64
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]{62,}={0,2}")
 # How large texts are that are compared with structured content.
 _MAX_COMPARED: Final = 4 * 1024 * 1024
 #: What structured content may take beside a text, where the program has set no limit.
@@ -73,14 +75,11 @@ def read_result(
     """Return the parts of a result that a model is given. Never raises."""
     for_user = [block for block in result.content if _is_for_user(block)]
     parts = [part for block in result.content if not _is_for_user(block) for part in _parts_of(block)]
-    media = [part for part in parts if part.data]
     structured = _structured(result)
     found = ResultParts(parts, result.is_error, for_user=for_user)
     if structured is not UNSET:
         _choose(found, structured, "structured" if is_from_program else mode, count, max_tokens)
-    _cut_base64(found.parts, media)
-    if found.structured is not UNSET and media:
-        found.structured = _without_base64(found.structured, media)
+    _cut_base64(found)
     if not found.parts and found.structured is UNSET:
         found.parts = [Part("text", FOR_THE_USER if for_user else NOTHING)]
     return found
@@ -229,24 +228,22 @@ def _is_equal(one: Any, other: Any) -> bool:
 # --- Base64 ---
 
 
-def _cut_base64(parts: list[Part], media: list[Part]) -> None:
+def _cut_base64(found: ResultParts) -> None:
     """Take the base64 of blocks out of texts, since each is sent once."""
-    for part in parts:
-        if part.text and len(part.text) > _SHORTEST_BASE64:
-            part.text = _without_base64(part.text, media)
-
-
-def _without_base64(value: Any, media: list[Part]) -> Any:
+    media = [part for part in found.parts if part.data]
     encoded = {text: f"[{part.kind}]" for part in media if len(text := part.base64) >= _SHORTEST_BASE64}
-    return _replace(value, encoded) if encoded else value
+    if not encoded:
+        return
+    for part in found.parts:
+        part.text = _replace(part.text, encoded)
+    if found.structured is not UNSET:
+        found.structured = _replace(found.structured, encoded)
 
 
 def _replace(value: Any, encoded: dict[str, str]) -> Any:
     if isinstance(value, str):
-        for text, word in encoded.items():
-            if text in value:
-                value = value.replace(text, word)
-        return value
+        # Each text is read once, however many blocks there are.
+        return _BASE64.sub(lambda run: encoded.get(run[0], run[0]), value) if len(value) >= _SHORTEST_BASE64 else value
     if isinstance(value, dict):
         return {key: _replace(part, encoded) for key, part in value.items()}
     return [_replace(part, encoded) for part in value] if isinstance(value, list) else value
