@@ -1,4 +1,4 @@
-"""The root of our exceptions, and those that know nothing of MCP: misuse of an object, and failures of a transport."""
+"""The base of our exceptions, and those without MCP: misuse and transport failures."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[
 
 
 class ToolwireError(Exception):
-    """Everything this library raises on purpose. It can be copied and pickled, as pools of processes do."""
+    """The base of everything this library raises.
+
+    It can be copied and pickled, as pools of processes do.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class ServerError(ToolwireError):
-    """The server object was used wrongly: started twice, stopped while idle, a component that cannot be registered."""
+    """The server object was used wrongly.
+
+    It was started twice, stopped while idle, or got a component that cannot be registered.
+    """
 
 
 class TransportError(ToolwireError):
-    """Bytes could not be moved. Over HTTP, `status` and `url` say what answered, where something did.
+    """Bytes could not be moved.
 
-    `retry_after` is in how many seconds a server that turned the request away (429, 503) wants to see it again.
+    Over HTTP, `status` and `url` say what answered, if anything did. `retry_after` is in how many seconds a server that
+    refused the request (429, 503) accepts it again.
     """
 
     status: int | None = None
@@ -35,11 +42,14 @@ class TransportError(ToolwireError):
 
 
 class Unreachable(TransportError):
-    """There is no server at the other end, or it went away before it was asked."""
+    """There is no server at the other end, or it ended before the request."""
 
 
 class UnsendableRequest(Unreachable):
-    """The request cannot be written, such as a header with a line break; the server is not at fault."""
+    """The request cannot be written, such as a header with a line break.
+
+    The server is not at fault.
+    """
 
 
 class OutcomeUnknown(TransportError):
@@ -51,7 +61,7 @@ class OutcomeUnknown(TransportError):
 
 
 class InvalidResponse(ToolwireError):
-    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2).
+    """The server's answer breaks the protocol or the tool's own schema (RPC-7, OUT-2).
 
     `result` is the result of a tool that does not fit the tool's output schema; None for anything else. `status` is the
     HTTP status of an answer that is not a message at all.
@@ -62,4 +72,4 @@ class InvalidResponse(ToolwireError):
 
 
 class Timeout(ToolwireError, TimeoutError):
-    """The deadline of a call passed; the other side was told to stop."""
+    """The deadline of a call passed; the other side was asked to stop."""

@@ -1,4 +1,4 @@
-"""Content that users write and read: images, audio and files by path or bytes, prompt messages, tool results.
+"""Content that users write and read: media, files, prompt messages, tool results.
 
 Everything here turns into the wire types of `toolwire.protocol.types`; `to_blocks` decides what counts as content.
 """
@@ -114,7 +114,7 @@ def _mime_type_of_bytes(data: bytes) -> str | None:
 
 
 class _Media(ABC):
-    """Bytes, given or to be read from a file when they are needed, and the type they have."""
+    """Bytes with their type, given or read from a file when needed."""
 
     kind: ClassVar[str]
 
@@ -144,7 +144,7 @@ class _Media(ABC):
         return self.data if self.data is not None else cast("Path", self.path).read_bytes()
 
     def _mime_type_of(self, data: bytes) -> str:
-        """Return the media type that was given, else that of the file name, else that of the bytes."""
+        """Return the media type: given, or by file name, or by the bytes."""
         named = None if self.path is None else _mime_type_of_suffix(self.path.suffix)
         found = self.mime_type or self._suitable(named) or self._suitable(_mime_type_of_bytes(data))
         if found is None:
@@ -278,7 +278,7 @@ _BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResour
 
 
 def to_blocks(value: Any) -> list[ContentBlock] | None:
-    """Return the content blocks that `value` stands for; None if it is data and not content.
+    """Return the content blocks of `value`; None if it is data and not content.
 
     Content is a string, a content block (also as a dict), `Image`, `Audio`, `File`, the contents of a resource, a pair
     of bytes and MIME type, and a list of these. A list of nothing but strings is data.
@@ -318,7 +318,10 @@ def _to_block(value: Any) -> ContentBlock | None:
 
 
 def _block_of_dict(value: dict[Any, Any]) -> ContentBlock | None:
-    """Read a dict as a content block if it has the type and the members of one; otherwise it is data."""
+    """Read a dict as a content block if it has the members of one.
+
+    Otherwise it is data.
+    """
     if "type" not in value:
         return None
     try:
@@ -341,11 +344,14 @@ def _block_of_pair(data: Any, mime_type: Any) -> ContentBlock | None:
 
 
 class InvalidMessage(ToolError, ValueError, TypeError):
-    """A message that no prompt can hold. Its text says why, and is fit for the client that asked for the prompt."""
+    """A message that no prompt can hold.
+
+    Its text says why, and is fit for the client that asked for the prompt.
+    """
 
 
 def check_role(role: Any) -> None:
-    """Refuse every role but the two that the messages of a prompt have in all revisions."""
+    """Refuse every role except `user` and `assistant`, which all revisions have."""
     if role not in ("user", "assistant"):
         raise InvalidMessage(
             f"a prompt message has the role 'user' or 'assistant', not {str(role)[:60]!r}; "
@@ -388,11 +394,11 @@ class Message:
 
 
 class ToolResult:
-    """The result of a tool: what a tool returns for full control, and what a client gets.
+    """The result of a tool, for the tool and for its client.
 
-    `structured` left out is no structured value; `structured=None` is the value null, which 2026-07-28 knows: both are
-    read as None, and `has_structured` tells them apart. Without `content`, the structured value is also sent as text,
-    for readers that do not know it.
+    Without `structured` there is no structured value; `structured=None` is the value null, which 2026-07-28 knows: both
+    are read as None, and `has_structured` distinguishes them. Without `content`, the structured value is also sent as
+    text, for readers that do not know it.
     """
 
     __slots__ = ("_structured", "_unknown", "content", "is_error", "meta")

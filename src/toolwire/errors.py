@@ -1,4 +1,4 @@
-"""Exceptions that servers, clients and handlers raise, and the codes of JSON-RPC errors, under one public name.
+"""Exceptions of servers, clients and handlers, and the JSON-RPC error codes.
 
 Exceptions of single client features (`Denied`, `ToolChanged`, …) are in `toolwire.client`.
 """

@@ -1,4 +1,4 @@
-"""Optional packages (extras): imported when a feature is used, with one clear line if they are missing."""
+"""Optional packages (extras), imported when needed, with a clear error if missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from toolwire.base_errors import ServerError
 
 
 class MissingExtra(ServerError):
-    """A feature needs a package that is not installed. The text is one line with the command that installs it."""
+    """A feature needs a package that is not installed.
+
+    The text is one line with the command that installs it.
+    """
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs {package}: pip install 'toolwire[{extra}]'")

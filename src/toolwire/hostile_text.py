@@ -1,4 +1,4 @@
-"""Signs that a text of a server was written to deceive: a person who reads it, or a model that it is shown to.
+"""Signs that a server wrote a text to deceive a person or a model.
 
 A model reads a description before a person has approved it, so descriptions are where an attack begins. The rules find
 known forms that honest texts do not have. They are no guard: an attack in other words passes, and a text without
@@ -226,7 +226,7 @@ class HostileText(NamedTuple):
 
 
 def hostile_text(text: str) -> list[str]:
-    """Return one sentence for each sign of deceit in a text; none for an honest one."""
+    """Return one sentence for each sign of deceit in a text; empty if honest."""
     length = len(text)
     if _BLACK_FLAG in text:
         # Before the text is cut into windows, which could cut a flag in two.
@@ -303,12 +303,15 @@ def _names(part: Any) -> Iterable[Any]:
 
 
 def _unknown(part: Struct) -> dict[str, Any]:
-    """Return the members that a wire type does not know. A gateway passes them on, and a host may show them."""
+    """Return the members that a wire type does not know.
+
+    A gateway passes them on, and a host may show them.
+    """
     return part.extra if isinstance(part, Wire) else {}
 
 
 def _readable(part: Any) -> Any:
-    """Return the value of JSON that was kept as it came, because Python cannot hold a number in it."""
+    """Return the value of raw JSON, whose numbers Python may not hold exactly."""
     return json.loads(bytes(part), parse_int=float) if isinstance(part, Raw) else part
 
 

@@ -1,4 +1,4 @@
-"""The parts of `Server` and `Client` that belong to packages above them, loaded when they are first used.
+"""Parts of `Server` and `Client` from packages above them, loaded when first used.
 
 A module imports its own layer and the layers below. This table is the one way upwards: a method of `Server` or `Client`
 asks for its part by name, and the package is imported then. `tests/test_layers.py` lists the entries.
@@ -22,6 +22,9 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
 
 
 def load_part(name: str) -> Any:
-    """Return the class or function of a part; its package is imported by the first call."""
+    """Return the class or function of a part.
+
+    Its package is imported by the first call.
+    """
     module, attribute = PARTS[name]
     return getattr(import_module(module), attribute)

@@ -13,12 +13,15 @@ _METHODS: Final = ("findall", "finditer", "fullmatch", "match", "search", "split
 
 
 def lazy_pattern(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what stands for a compiled expression. A mistake in it shows when it is first used."""
+    """Return a regular expression that is compiled when it is first used.
+
+    A mistake in it shows then.
+    """
     return cast("re.Pattern[AnyStr]", _LazyPattern(source, flags))
 
 
 class _LazyPattern:
-    """A regular expression whose methods are taken from the compiled one when the first of them is looked up."""
+    """A regular expression that is compiled at its first method call."""
 
     __slots__ = ("_flags", "_source", *_METHODS)
 

@@ -48,7 +48,10 @@ def to_python(level: str) -> int:
 
 
 def from_python(levelno: int) -> Level:
-    """Return the highest level of the protocol that a Python level reaches; "debug" for lower ones."""
+    """Return the protocol's level for a Python level.
+
+    That is the highest that it reaches; "debug" for lower ones.
+    """
     found: Level = "debug"
     for level, number in LEVELS.items():
         if number <= levelno:
@@ -66,7 +69,7 @@ def install(
     window: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> logging.Handler:
-    """Write the log of the library, from `level` on, as text or as JSON lines in the form of a log notification.
+    """Write the log of the library from `level` on, as text or JSON lines.
 
     A message longer than `max_length` is cut. The same message appears at most `max_repeats` times within `window`
     seconds; the next one says how many were left out. A second call replaces the handler of the first.
@@ -110,7 +113,10 @@ def _apply(handler: _Handler, number: int) -> None:
 
 
 class _RepeatLimit:
-    """A count of messages by their text before formatting, so that messages with other details count as the same."""
+    """Counts messages by their text before formatting.
+
+    So messages with other details count as the same.
+    """
 
     _MAX_KEYS = 512
 
@@ -123,7 +129,10 @@ class _RepeatLimit:
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def admit(self, record: logging.LogRecord) -> int | None:
-        """Return how many repetitions were left out before this record; None if this one is left out too."""
+        """Return how many repetitions were left out before this record.
+
+        None if this one is left out too.
+        """
         key = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else type(record.msg).__name__)
         now = self._clock()
         start, count = self._seen.get(key, (now, 0))
@@ -191,7 +200,10 @@ class _Handler(logging.Handler):
         return f"{text[: self._max_length]}… [{len(text) - self._max_length} more characters]"
 
     def _cut_traceback(self, raised: Any) -> str:
-        """Format a traceback. A long one keeps its end, where the error is, and its beginning."""
+        """Format a traceback.
+
+        A long one keeps its end, where the error is, and its beginning.
+        """
         text = self._formatter.formatException(raised)
         if len(text) <= self._max_length:
             return text

@@ -18,7 +18,7 @@ _NOT_PLAIN: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, i
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end on a loop of its own, uvloop's where it is installed."""
+    """Run a coroutine on a new loop, with uvloop if that is installed."""
     try:
         import uvloop
     except ImportError:
@@ -29,7 +29,10 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a coroutine, for code that is not `async`; where a loop is running already, from a thread."""
+    """Run a coroutine from code that is not `async`, and return its result.
+
+    Where a loop is running already, a thread runs it.
+    """
     if asyncio._get_running_loop() is None:
         return asyncio.run(work)
     outcome: list[T] = []
@@ -51,7 +54,10 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
-    """Run something that waits or computes in a thread. It does not keep the process alive: it may take its time."""
+    """Run something that waits or computes in a thread.
+
+    It does not keep the process alive: it may take its time.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -76,7 +82,10 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
 
 
 def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
-    """Return a short form of `loop.create_task` for loops without a task factory. It runs once a request."""
+    """Return a faster `loop.create_task` for loops without a task factory.
+
+    It runs once a request.
+    """
     if loop.get_task_factory() is not None:
         return loop.create_task
     return lambda coroutine, name=None: asyncio.Task(coroutine, loop=loop, name=name)

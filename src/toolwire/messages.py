@@ -36,14 +36,20 @@ class Notification(Struct):
 
 
 class Response(Struct):
-    """The result of a request. It has the result type of its method if `parse` is told the method."""
+    """The result of a request.
+
+    It has the result type of its method if `parse` gets the method.
+    """
 
     id: t.RequestId
     result: Any
 
 
 class ErrorResponse(Struct):
-    """The error response to a request; `id` is None if the id of the request could not be read."""
+    """The error response to a request.
+
+    `id` is None if the id of the request could not be read.
+    """
 
     id: t.RequestId | None
     error: t.Error

@@ -1,4 +1,7 @@
-"""Text of unknown origin, made safe to show: no character of it controls a terminal or hides other text."""
+"""Text of unknown origin, made safe to show.
+
+No character of it controls a terminal or hides other text.
+"""
 
 from __future__ import annotations
 

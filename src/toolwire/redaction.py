@@ -1,4 +1,4 @@
-"""Redaction of secrets in logs, records and representations: values by their names, parts of texts by patterns."""
+"""Redaction of secrets in logs and records, by names and by patterns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECRET_NAMES: Final = (
     "mnemonic",
     "connection_string",
 )
-#: Words that make a name secret as a whole word or at the end. Inside others, as in `tokenizer`, they are harmless.
+#: Words that make a name secret as a whole word or at the end. Inside of one, as in `tokenizer`, they are harmless.
 SECRET_WORDS: Final = ("token", "pwd", "jwt", "otp", "bearer")
 # Plurals are often counts, as in `max_tokens`. A number under such a name is not secret.
 _PLURALS: Final = ("tokens", "jwts")
@@ -433,14 +433,15 @@ _ANYWHERE: Final = tuple(map(_plain, SECRET_NAMES))
 
 
 def repr_without(record: Any, *names: str) -> str:
-    """Represent a Struct or a NamedTuple; of these fields show only whether they have a value.
+    """Represent a record without the values of some fields.
 
-    Representations end up in logs, tracebacks and error reports.
+    Of these fields it shows only whether they have a value. Representations end up in logs, tracebacks and error
+    reports.
     """
     fields: tuple[str, ...] = getattr(record, "__struct_fields__", None) or record._fields
-    shown = (f"{name}={_shown(getattr(record, name), name in names)}" for name in fields)
+    shown = (f"{name}={_represent(getattr(record, name), name in names)}" for name in fields)
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
-def _shown(value: Any, is_secret: bool) -> str:
+def _represent(value: Any, is_secret: bool) -> str:
     return "..." if is_secret and value else repr(value)

@@ -66,7 +66,10 @@ class AesSealer(KeyedSealer):
 
 @cache
 def _aes() -> tuple[Any, type[Exception]]:
-    """Return the cipher and the exception of a wrong tag. The shared library is loaded on first use."""
+    """Return the cipher and the exception for a wrong tag.
+
+    The shared library is loaded on first use.
+    """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -1,4 +1,4 @@
-"""The texts of one server in logs and errors: without the credentials in use for it.
+"""The texts of one server in logs and errors, without the credentials for it.
 
 Servers quote the credentials that they get: in refusals, in errors, in broken messages, in tracebacks. Whatever one of
 them wrote passes here before it enters a line of the log or an error.
@@ -104,10 +104,10 @@ class KnownCredentials:
 
 
 class ServerTexts:
-    """The texts of one server, as logs and errors may quote them.
+    """Hides credentials in the texts of one server, for logs and errors.
 
-    Without `is_quotable`, no log line above `debug` quotes the server, because it may repeat what others sent to it.
-    `name` stands for the server in the log.
+    Without `is_quotable`, no log line above `debug` quotes the server, because it may repeat what other callers sent to
+    it. `name` stands for the server in the log.
     """
 
     __slots__ = ("_known", "is_quotable", "name")
@@ -118,7 +118,7 @@ class ServerTexts:
         self._known = KnownCredentials()
 
     def without_quotes(self) -> ServerTexts:
-        """Return the texts of the same server, with the same credentials, as such that may not be quoted."""
+        """Return the same texts, with the same credentials, but not quotable."""
         quiet = ServerTexts(self.name, is_quotable=False)
         quiet._known = self._known
         return quiet
@@ -130,7 +130,10 @@ class ServerTexts:
         self._known.note(credentials)
 
     def note_signature(self, headers: Mapping[str, str]) -> None:
-        """Take note of the headers that sign a request: the whole value, its token, passwords, cookies."""
+        """Remember the credentials in the headers that sign a request.
+
+        They are the whole value, its token, passwords, cookies.
+        """
         for name, value in headers.items():
             if value not in self._known and name.lower() not in _NO_CREDENTIALS:
                 self.note(_parts_of_header(value))
@@ -146,7 +149,7 @@ class ServerTexts:
         url: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Take note of the credentials in the headers, in the URL and in the variables that a server always gets."""
+        """Remember the credentials in a server's fixed headers, URL and variables."""
         for name, value in (headers or {}).items():
             if name.lower() not in _NO_CREDENTIALS:
                 self._known.fix(_parts_of_header(value))
@@ -173,7 +176,10 @@ class ServerTexts:
         return mask_spans(text, _joined(spans)) if spans else text
 
     def describe(self, error: BaseException, text: str | None = None) -> str:
-        """Return the text of an error for a log line above `debug`. `text` stands for the text of the error."""
+        """Return the text of an error for a log line above `debug`.
+
+        `text` stands for the text of the error.
+        """
         if not self.is_quotable:
             if isinstance(error, ProtocolError):
                 return f"an error with the code {error.code}"

@@ -1,4 +1,4 @@
-"""Shapes of mounted servers: what comes through, in which form, and which definitions of tools were approved."""
+"""Shapes of mounted servers: names, filters, and approved tool definitions."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MAX_COUNTED: Final = 200_000
 def count_tokens(text: str) -> int:
     """Estimate how many tokens of a model's context a text takes.
 
-    The estimate is good enough to compare texts and to notice that one is large. Only the beginning of a long text is
+    The estimate is good enough to compare texts and to notice a large one. Only the beginning of a long text is
     counted, so that a server cannot hold up a process by megabytes of text.
     """
     if len(text) > MAX_COUNTED:
@@ -28,6 +28,6 @@ def count_tokens(text: str) -> int:
 
 
 def definition_tokens(name: str, description: str, input_schema: Mapping[str, Any]) -> int:
-    """Estimate the tokens of what a client hands to the model of a tool: name, description and input schema."""
+    """Estimate the tokens of a tool's definition: name, description and input schema."""
     shown = {"name": name, "description": description, "input_schema": input_schema}
     return count_tokens(msgspec.json.encode(shown).decode())

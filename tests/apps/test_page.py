@@ -114,7 +114,7 @@ def test_the_comment_of_an_old_script_stays_a_comment(tmp_path: Path) -> None:
         ("<img src=loop.png>", "there is no file"),
         ("<img src=folder/secret.js>", "outside the folder"),
         ("<img src=sub>", "there is no file"),
-        ("<img src='http://['>", "is no address"),
+        ("<img src='http://['>", "is not an address"),
         ("<script type=module src=m.js></script>", "imports './n.js'"),
         ("<script type=module src=d.js></script>", "imports './n.js'"),
         ("<script type=module>import { a } from './n.js'</script>", "imports './n.js'"),

@@ -281,7 +281,7 @@ def test_options_become_meta() -> None:
         ({"meta": {"ui": {"permissions": {"usb": {}}}}}, "give permissions= to server.app"),
         ({"meta": {"ui": {"domain": "claude"}}}, "give domain= to server.app"),
         ({"meta": {"ui": {"prefersBorder": 1}}}, "give prefers_border= to server.app"),
-        ({"meta": {"ui": []}}, "no object"),
+        ({"meta": {"ui": []}}, "not an object"),
     ],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], said: str) -> None:

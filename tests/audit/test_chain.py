@@ -71,16 +71,16 @@ ATTACKS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "repeated": (lambda lines: [*lines[:3], lines[2], *lines[3:]], "4: is line 3 of chain .* again"),
     "cut off": (lambda lines: lines[:-1], "0: chain .* has no final line after line 6"),
     "cut at the front": (lambda lines: lines[1:], "1: is line 2 of chain .*, and line 1 is missing before it"),
-    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "7: is no line of an audit log"),
-    "not JSON": (lambda lines: [*lines, b"hello"], "8: is no line of an audit log"),
-    "empty line": (lambda lines: [*lines, b""], "8: is no line of an audit log"),
-    "without a mac": (lambda lines: [*lines[:-1], b'{"chain":"a","n":7,"kind":"end"}'], "7: is no line"),
+    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "7: is not a line of an audit log"),
+    "not JSON": (lambda lines: [*lines, b"hello"], "8: is not a line of an audit log"),
+    "empty line": (lambda lines: [*lines, b""], "8: is not a line of an audit log"),
+    "without a mac": (lambda lines: [*lines[:-1], b'{"chain":"a","n":7,"kind":"end"}'], "7: is not a line"),
     "another chain's name": (
         lambda lines: [*lines[:3], lines[3].replace(ONE.encode(), TWO.encode()), *lines[4:]],
         "4: ",
     ),
-    "too long": (lambda lines: [*lines, b" " * MAX_LINE + lines[-1]], "8: is no line"),
-    "too deep": (lambda lines: [*lines, b"[" * 100_000], "8: is no line"),
+    "too long": (lambda lines: [*lines, b" " * MAX_LINE + lines[-1]], "8: is not a line"),
+    "too deep": (lambda lines: [*lines, b"[" * 100_000], "8: is not a line"),
 }
 
 

@@ -384,7 +384,7 @@ async def test_callers_who_are_nobody_have_no_account() -> None:
             app = scene.server().http_app(public_url=PUBLIC, auth=auth)
             async with Client(HttpTarget(f"{PUBLIC}/mcp", pool=AsgiPool(app)), revision=MODERN) as client:
                 told = text(await client.call_tool("account"))
-                assert "this caller is nobody" in told
+                assert "this caller is anonymous" in told
             await app.stop()
 
 
@@ -584,7 +584,7 @@ async def test_a_hundred_calls_of_two_users_at_once_never_mix() -> None:
         server.vault.clock = lambda: later() + 3599
         calls = [each.call_tool("account") for _ in range(50) for each in (alice, bob)]
         assert [text(each) for each in await asyncio.gather(*calls)] == ["alice", "bob"] * 50
-        assert await server.vault.revoke("github", Owner.of(Principal("alice", scene.entrance.url)))
+        assert await server.vault.revoke("github", Owner.from_principal(Principal("alice", scene.entrance.url)))
         assert (await alice.call_tool("account")).is_error
         assert text(await bob.call_tool("account")) == "bob"
 

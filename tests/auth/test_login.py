@@ -109,7 +109,7 @@ async def test_nobody_signs_in(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(login_module, "has_browser", lambda: True)
     monkeypatch.setattr(webbrowser, "open", lambda url: True)
     storage = MemoryStorage()
-    with pytest.raises(SignInFailed, match="Nobody signed in"):
+    with pytest.raises(SignInFailed, match="There was no sign-in"):
         await scene.call(OAuth(login_timeout=0.05, storage=storage))
     # The authorization server may not know the client any more, so the next attempt registers it again.
     assert await storage_has_client(storage, scene) is False
@@ -175,7 +175,7 @@ async def test_noise_does_not_end_the_wait(said: bytes) -> None:
         writer.write_eof()
         assert b"200 OK" not in await reader.read()
         writer.close()
-        with pytest.raises(SignInFailed, match="Nobody"):
+        with pytest.raises(SignInFailed, match="There was no sign-in"):
             await callback.answer(0)
 
 

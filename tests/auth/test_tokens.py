@@ -21,7 +21,7 @@ from toolwire.auth.flow.flows import (
     refresh,
 )
 from toolwire.auth.flow.messages import Fetch, Fetched
-from toolwire.auth.flow.tokens import LEEWAY_SECONDS, Token, TokenResponse, keep, request_token
+from toolwire.auth.flow.tokens import LEEWAY_SECONDS, Token, TokenResponse, make_token, request_token
 
 TOKEN = f"{ISSUER}/token"
 GOOD = {"access_token": "t1", "token_type": "Bearer"}
@@ -60,7 +60,7 @@ def test_the_code_goes_to_the_issuer_of_the_attempt() -> None:
 def test_refreshing() -> None:
     site = Site({TOKEN: GOOD})
     old = Token("t0", ("a",), "r0")
-    new = keep(site.play(refresh(discovered(), ME, old)), 1000.0, old.scopes, old)
+    new = make_token(site.play(refresh(discovered(), ME, old)), 1000.0, old.scopes, old)
     assert form(site.asked[0]) == {
         "grant_type": "refresh_token",
         "refresh_token": "r0",
@@ -73,7 +73,7 @@ def test_refreshing() -> None:
 
 def test_a_rotated_refresh_token_replaces_the_old_one() -> None:
     site = Site({TOKEN: {**GOOD, "refresh_token": "r1", "expires_in": 60}})
-    new = keep(site.play(refresh(discovered(), ME, Token("t0", refresh_token="r0"))), 1000.0, ("b",))
+    new = make_token(site.play(refresh(discovered(), ME, Token("t0", refresh_token="r0"))), 1000.0, ("b",))
     assert new == Token("t1", ("b",), "r1", 1054.0)
 
 
@@ -96,7 +96,7 @@ def test_nothing_to_refresh_with() -> None:
     ],
 )
 def test_when_a_token_is_renewed(expires_in: Any, renew_at: float | None) -> None:
-    token = keep(TokenResponse("t", "Bearer", expires_in), 1000.0, ())
+    token = make_token(TokenResponse("t", "Bearer", expires_in), 1000.0, ())
     assert token.renew_at == renew_at
     assert token.fresh(1000.0)
     assert token.fresh(1e12) is (renew_at is None)

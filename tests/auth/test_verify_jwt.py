@@ -343,7 +343,7 @@ async def test_what_is_remembered_is_bounded() -> None:
 
     remembered = Remembered(60, capacity=10, clock=Clock())
     for number in range(100):
-        remembered.keep(remembered.get(f"token-{number}")[0], Principal("alice"))
+        remembered.put(remembered.get(f"token-{number}")[0], Principal("alice"))
     assert len(remembered) == 10
     assert remembered.get("token-99")[1]
     assert not remembered.get("token-0")[1]

@@ -91,7 +91,7 @@ def test_threads_may_share_what_is_remembered() -> None:
     def use(thread: int) -> None:
         for number in range(300):
             digest, _, _ = remembered.get(f"{thread}-{number}")
-            remembered.keep(digest, Principal(str(number)))
+            remembered.put(digest, Principal(str(number)))
             known, principal = remembered.get(f"{thread}-{number}")[1:]
             assert not known or principal == Principal(str(number))
 

@@ -393,9 +393,9 @@ OTHER = {"Authorization": "Bearer wrong"}
 @pytest.mark.parametrize(
     ("challenge", "sent", "verdict", "says"),
     [
-        ("Bearer", None, "good", "by a token that is handed out elsewhere, such as an API key"),
-        ("Bearer", TOKEN, "good", "by a token that is handed out elsewhere, such as an API key"),
-        ("Bearer", OTHER, "good", "by a token that is handed out elsewhere, such as an API key"),
+        ("Bearer", None, "good", "by a token from another place, such as an API key"),
+        ("Bearer", TOKEN, "good", "by a token from another place, such as an API key"),
+        ("Bearer", OTHER, "good", "by a token from another place, such as an API key"),
         ('Bearer resource_metadata="https://mcp.example/metadata"', None, "good", "by https://login.example"),
         ('Bearer resource_metadata="https://mcp.example/metadata"', TOKEN, "good", "by https://login.example"),
         ("ApiKey realm=it", None, "good", "by credentials of the kind apikey"),
@@ -453,9 +453,9 @@ async def die() -> str:
 @pytest.mark.parametrize(
     ("tool", "verdict", "says"),
     [
-        ("wait", "good", "it goes on when a client leaves during a call of wait"),
-        ("hold_up", "bad", "nobody is answered after a client left during a call of hold_up"),
-        ("die", "bad", "nobody is answered after a client left during a call of die"),
+        ("wait", "good", "it continues when a client leaves during a call of wait"),
+        ("hold_up", "bad", "no client gets an answer after one left during a call of hold_up"),
+        ("die", "bad", "no client gets an answer after one left during a call of die"),
     ],
 )
 async def test_a_client_that_leaves_during_a_call_over_http(

@@ -287,7 +287,7 @@ def test_accounts_are_listed_and_revoked(toolwire: Command, tmp_path: Path) -> N
     async def connect() -> None:
         gateway = gateway_of(file)
         for name, subject in (("a", "ann"), ("a", "bob"), ("b", "ann")):
-            owner = Owner.of(Principal(subject, "https://login.example"))
+            owner = Owner.from_principal(Principal(subject, "https://login.example"))
             await gateway.vault.store(name, owner, f"s3cret of {subject}", identity=gateway.vault.identity(name))
         gateway.stores.close()
 

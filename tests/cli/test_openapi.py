@@ -129,7 +129,7 @@ def test_what_cannot_be_read(toolwire: Command, folder: Path) -> None:
     for word in ("list", "add"):
         done = toolwire("openapi", word, "text.yaml", "--all")
         assert done.status == 1
-        assert "text.yaml: this is no API description" in done.err
+        assert "text.yaml: this is not an API description" in done.err
     assert toolwire("openapi", "list", "missing.yaml").status == 1
     assert toolwire("openapi", "check", "api.json").status == 1
     assert toolwire("openapi", "lsit", "api.json").status == 2
@@ -199,7 +199,7 @@ def test_a_collision_asks_for_a_name(toolwire: Command, folder: Path) -> None:
         (["api.json", "--all", "--name", "listPets"], "is not OPERATION=TOOL"),
         (["api.json", "--all", "--name", "listPet=x"], "did you mean 'listPets'?"),
         (["api.json", "--all", "--name", "listPets=list pets"], "cannot have the tool name 'list pets'"),
-        (["api.json", "--all", "--write", "api.json"], "is no lock file"),
+        (["api.json", "--all", "--write", "api.json"], "is not a lock file"),
         (["api.json", "--all", "--write", "none/api.lock.json"], "cannot be written (No such file or directory)"),
         (["api.json", "--all", "--credential", "key"], "is not SCHEME=$NAME"),
         (["api.json", "--all", "--credential", "key=$KEY"], "no chosen operation uses the security scheme 'key'"),

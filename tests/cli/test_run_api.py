@@ -63,12 +63,12 @@ def test_mistakes_are_one_line(toolwire: Command, folder: Path) -> None:
     described["components"]["securitySchemes"] = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
     Path("safe.json").write_text(json.dumps(described))
     for words, status, told in (
-        (["text.yaml", "--all"], 1, "this is no API description"),
+        (["text.yaml", "--all"], 1, "this is not an API description"),
         (["api.json"], 2, "nothing is chosen"),
         (["server.py", "--all"], 2, "are for an API description"),
         (["api.json", "--all", "--reload"], 2, "do not go with --reload"),
         (["api.json", "--all", "--credential", "key"], 2, "is not SCHEME=$NAME"),
-        (["api.json", "--all", "--credential", "key=$KEY"], 1, "which is no security scheme of the API"),
+        (["api.json", "--all", "--credential", "key=$KEY"], 1, "which is not a security scheme of the API"),
         (["safe.json", "--all"], 1, "on the command line, --credential"),
     ):
         done = toolwire("run", *words, "--transport", "http")
@@ -81,7 +81,7 @@ def test_a_lock_file_is_loaded_again_when_it_changes(toolwire: Command, folder: 
     Path("pets.lock.json").write_text('{"format": "toolwire-openapi-lock/1"}')
     failed = reloader.load()
     assert isinstance(failed, LoadFailed)
-    assert "is no lock file" in failed.trace
+    assert "is not a lock file" in failed.trace
 
 
 def test_a_lock_file_is_a_target_and_a_configuration_is_one_still(folder: Path) -> None:

@@ -66,7 +66,7 @@ async def scene() -> AsyncIterator[Private]:
 async def connect(scene: Private, gateway: Gateway, *users: str) -> None:
     """Have users connect their accounts on the page for that: they see no tool that could ask them."""
     for user in users:
-        link = await gateway.vault.connect_link("b", Owner.of(Principal(user, scene.entrance.url)), ())
+        link = await gateway.vault.connect_link("b", Owner.from_principal(Principal(user, scene.entrance.url)), ())
         assert link is not None
         assert b"is connected" in (await Browser(scene, user).connect(link)).body
 
@@ -209,7 +209,7 @@ async def test_lists_of_accounts_follow_the_capabilities_of_clients(
         assert listed.count("alice") == listed.count("bob") <= 3
         upstream = gateway.fronts.front.upstreams["b"]
         for user in ("alice", "bob"):
-            assert await gateway.vault.revoke("b", Owner.of(Principal(user, scene.entrance.url)))
+            assert await gateway.vault.revoke("b", Owner.from_principal(Principal(user, scene.entrance.url)))
             async with scene.client(user, front) as client:
                 assert await names(client) == []
         assert not upstream.catalog.mounts
@@ -381,7 +381,7 @@ async def test_an_account_that_was_revoked_lists_nothing(scene: Private) -> None
         await connect(scene, gateway, "alice", "bob")
         async with scene.client("alice", MODERN) as alice, scene.client("bob", MODERN) as bob:
             assert len(await names(alice)) == 6 and gateway.backs["b"].tools == 6
-            assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
+            assert await gateway.vault.revoke("b", Owner.from_principal(Principal("alice", scene.entrance.url)))
             assert await names(alice) == []
             assert await names(bob) == COMMON
             told = await bob.call_tool("whoami")

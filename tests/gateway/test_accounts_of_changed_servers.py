@@ -62,7 +62,7 @@ class Scene(World):
     @property
     def owner(self) -> Owner:
         provider = {"keys": "api-key", "server": self.entrance.url, "proxy": "google"}[self.front]
-        return Owner.of(Principal("alice", provider))
+        return Owner.from_principal(Principal("alice", provider))
 
     async def link(self) -> str:
         link = await self.gateway.vault.connect_link("b", self.owner)

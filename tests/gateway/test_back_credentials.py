@@ -259,7 +259,7 @@ async def test_a_refusal_of_the_server_is_none_of_the_gateway(scene: Scene, fron
             assert result.is_error
             await Browser(scene, "alice").connect(link_in(text(result)))
             assert text(await client.call_tool("whoami")) == "alice"
-        assert await gateway.vault.revoke("b", Owner.of(Principal("alice", scene.entrance.url)))
+        assert await gateway.vault.revoke("b", Owner.from_principal(Principal("alice", scene.entrance.url)))
         async with scene.client("alice", front) as client:
             assert "Connect your account for 'b' first" in text(await client.call_tool("whoami"))
 
@@ -551,7 +551,10 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
     )
     for user in ("alice", "bob"):
         await gateway.vault.store(
-            "b", Owner.of(Principal(user, scene.entrance.url)), f"{user}-secret", identity=gateway.vault.identity("b")
+            "b",
+            Owner.from_principal(Principal(user, scene.entrance.url)),
+            f"{user}-secret",
+            identity=gateway.vault.identity("b"),
         )
     scene.app = gateway.http_app(public_url=PUBLIC)
     seen: dict[str, set[str]] = {}
@@ -564,7 +567,10 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
         assert not seen["alice-secret"] & seen["bob-secret"], "no process has seen two accounts"
         # Another secret is another process.
         await gateway.vault.store(
-            "b", Owner.of(Principal("alice", scene.entrance.url)), "new-secret", identity=gateway.vault.identity("b")
+            "b",
+            Owner.from_principal(Principal("alice", scene.entrance.url)),
+            "new-secret",
+            identity=gateway.vault.identity("b"),
         )
         secret, process = text(await alice.call_tool("whoami")).split(" ")
         assert secret == "new-secret" and process not in seen["alice-secret"]
@@ -574,7 +580,7 @@ async def test_a_command_has_a_process_for_each_account(scene: Scene, tmp_path: 
 @pytest.mark.covers("GW-5.6")
 async def test_a_secret_for_one_server_is_not_sent_to_another_that_has_its_name() -> None:
     gateway = Gateway("front", secret=SECRET)
-    owner = Owner.of(Principal("alice", "https://entrance.example"))
+    owner = Owner.from_principal(Principal("alice", "https://entrance.example"))
 
     def use(url: str) -> None:
         if "b" in gateway.backs:

@@ -136,7 +136,7 @@ async def test_server_with_accounts_of_callers_is_not_quoted_above_debug(
         options = {"list_credentials": NoCredential()} if lists else {}
         gateway.add("bad", target, credentials=UserSecret(), **options)
         caller = Principal("alice", "https://entrance.example")
-        await gateway.vault.store("bad", Owner.of(caller), SECRET, identity=gateway.vault.identity("bad"))
+        await gateway.vault.store("bad", Owner.from_principal(caller), SECRET, identity=gateway.vault.identity("bad"))
         async with testing.connect(gateway, principal=caller, revision="2025-06-18") as (client, _):
             await client.list_tools()
             try:
@@ -198,7 +198,7 @@ async def test_process_quotes_its_credential_neither_in_tracebacks_nor_at_its_en
     alice = Principal("alice", "https://entrance.example")
     if kind == "user":
         identity = gateway.vault.identity("b")
-        await gateway.vault.store("b", Owner.of(alice), SECRET, identity=identity)
+        await gateway.vault.store("b", Owner.from_principal(alice), SECRET, identity=identity)
     async with testing.connect(gateway, principal=alice) as (client, _):
         assert (await client.call_tool("b_trace")).text == "done"
         await until(lambda: any("is bad" in each for each in lines))

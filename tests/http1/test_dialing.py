@@ -279,7 +279,7 @@ async def test_who_gives_up_while_connecting_leaves_nothing_open(monkeypatch: py
 
 def test_a_destination_is_shown_without_secrets() -> None:
     to = parse_url("http://me:word@[::1]:8000/x?token=1")
-    assert Destination(to.secure, to.host, to.port, None).shown == "http://[::1]:8000"
+    assert Destination(to.secure, to.host, to.port, None).origin_text == "http://[::1]:8000"
 
 
 # --- URLs ---

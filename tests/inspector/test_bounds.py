@@ -162,15 +162,15 @@ async def test_a_page_that_does_not_read_is_told_that_it_missed_something() -> N
     for _ in range(3):
         events.tell("message", text="x" * (MAX_QUEUED // 2))
     events.end()
-    lines = await reader.take() or b""
+    lines = await reader.read() or b""
     assert [msgspec.json.decode(line)["type"] for line in lines.splitlines()] == ["lost", "message"]
-    assert await reader.take() is None
+    assert await reader.read() is None
 
 
 async def test_a_page_that_opens_after_the_end_is_at_its_end() -> None:
     events = Events()
     events.end()
-    assert await events.open().take() is None
+    assert await events.open().read() is None
 
 
 @cases("name", ["'; rm -rf ~ #", "$(touch /tmp/x)", "\x1b]0;owned\x07", "a\nb", "`id`", "\u202e"])

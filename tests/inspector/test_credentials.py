@@ -129,7 +129,7 @@ def test_a_client_that_was_registered_by_hand_signs_in_anew_when_it_changes() ->
     credentials.change({"client": {"id": " mine ", "secret": "hush-hush", "scopes": "read write"}})
     assert credentials.auth is not first
     assert made[1:] == [OAuthClient("mine", "hush-hush", ("read", "write"))]
-    assert credentials.shown()["client"] == {"id": "mine", "secret": True, "scopes": ["read", "write"]}
+    assert credentials.describe()["client"] == {"id": "mine", "secret": True, "scopes": ["read", "write"]}
     assert "hush" not in repr(made[1]) and credentials.secrets == ["hush-hush"]
     # A secret that is not given stays with its client, and goes with it.
     credentials.change({"client": {"id": "mine", "scopes": ""}})

@@ -133,7 +133,7 @@ async def test_signing_in_can_be_given_up(app: InspectorApp) -> None:
         app.inspector.input_requests.sign_in("https://login.example/authorize?state=secret")
     )
     await asyncio.sleep(0)
-    [question] = app.inspector.input_requests.shown()
+    [question] = app.inspector.input_requests.describe()
     await client.post({"question": question["id"], "answer": {"action": "cancel"}}, path="/api/answer")
     with pytest.raises(SignInFailed):
         await signing_in

@@ -78,7 +78,7 @@ async def test_whoever_does_not_sign_in_is_told_so(scene: Scene) -> None:
         await page.respond(await page.question(), action="cancel")
         await connecting
         connection = (await page.ask("state"))["connection"]
-        assert connection["state"] == "failed" and "signed in" in connection["problem"]
+        assert connection["state"] == "failed" and "no sign-in" in connection["problem"]
         assert [each["state"] for each in await steps(page)][-2:] == ["done", "failed"]
 
 
@@ -207,8 +207,8 @@ def test_steps_are_bounded() -> None:
     for number in range(3 * MAX_STEPS):
         body = b'{"error": "' + b"x" * 100_000 + b'"}'
         found.fetched(get(f"https://login.example/{number}"), Fetched(500, {}, body))
-    shown = found.shown()
+    shown = found.describe()
     assert len(shown) == MAX_STEPS and len(shown[0]["problem"]) <= 5_000
     deep = Fetched(200, {}, b"[" * 500 + b"]" * 500)
     found.fetched(get("https://login.example/"), deep)
-    assert json.dumps(found.shown())
+    assert json.dumps(found.describe())

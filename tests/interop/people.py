@@ -96,4 +96,4 @@ async def client_of(person: Person, app: Any, revision: str) -> AsyncIterator[Cl
 
 
 async def owner_of(person: Person) -> Owner:
-    return Owner.of(await AUTH.verify(KEYS[person.user]))
+    return Owner.from_principal(await AUTH.verify(KEYS[person.user]))

@@ -166,7 +166,7 @@ async def test_account_of_one_origin_is_not_sent_to_another() -> None:
 
 
 async def test_secret_of_a_user_for_one_origin_is_not_sent_to_another() -> None:
-    shared, owner = Stores(MemoryKV(), MemoryLog(), MemoryBus()), Owner.of(Principal("alice", "tests"))
+    shared, owner = Stores(MemoryKV(), MemoryLog(), MemoryBus()), Owner.from_principal(Principal("alice", "tests"))
     described = petstore(security=[{"key": []}])
     described["components"]["securitySchemes"] = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
 

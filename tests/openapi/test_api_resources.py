@@ -123,7 +123,7 @@ async def test_a_kept_answer_is_told_with_the_time_that_is_left(stub: StubApi) -
 @pytest.mark.covers("OA-4.15")
 async def test_what_an_address_cannot_carry_is_no_resource(stub: StubApi) -> None:
     assert pets(stub, keep="listPets").resources == ()
-    with pytest.raises(DescriptionError, match="createPet is no GET, and cannot be a resource"):
+    with pytest.raises(DescriptionError, match="createPet is not a GET, and cannot be a resource"):
         Server("shop").include(pets(stub, resources="createPet"))
     described = petstore()
     described["paths"]["/pets"]["get"]["parameters"][0]["required"] = True

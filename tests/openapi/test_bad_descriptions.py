@@ -157,7 +157,7 @@ def test_private_addresses_are_not_fetched_also_where_the_public_is_permitted() 
     description = read_description(content, reach="public")
     with pytest.raises(DescriptionError, match=r"cannot be (read|fetched)"):
         description.referenced("https://127.0.0.1:1/a.json", description.root)
-    assert "is no origin" in refused(content, reach="example.com")
+    assert "is not an origin" in refused(content, reach="example.com")
 
 
 @pytest.mark.covers("OA-3.1")
@@ -181,7 +181,7 @@ def test_documents_are_counted(tmp_path: Path) -> None:
         ("/pets/{id}", [], ["id"], ["the path has {id}, and no parameter describes it"]),
         ("/pets", ["id"], [], ["the parameter 'id' is not in the path, and is left out"]),
         ("/pets/{id}/{id}", ["id"], ["id"], []),
-        ("/pets/{id}", ["id", "id"], ["id"], ["the path parameter 'id' is there twice, and the last one is used"]),
+        ("/pets/{id}", ["id", "id"], ["id"], ["the path parameter 'id' exists twice, and the last one is used"]),
         ("/pets/{}", [], [], []),
         ("/pets/{id", ["id"], [], ["the parameter 'id' is not in the path"]),
         ("/pets/{a}{b}", ["a", "b"], ["a", "b"], []),
@@ -213,7 +213,7 @@ def test_an_optional_parameter_without_a_name_is_left_out() -> None:
     ("item", "words"),
     [
         ({"get": {**OK, "parameters": [{"name": "a\r\nX: y", "in": "header"}]}}, "cannot be the name of a header"),
-        ({"additionalOperations": {"GET / HTTP/1.1\r\nX: y": OK}}, "is no method of HTTP"),
+        ({"additionalOperations": {"GET / HTTP/1.1\r\nX: y": OK}}, "is not a method of HTTP"),
         ({"additionalOperations": {"POST": OK}}, "stands under additionalOperations instead of 'post'"),
     ],
 )

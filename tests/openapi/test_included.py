@@ -351,7 +351,7 @@ async def test_calls_of_code(stub: StubApi) -> None:
         assert stub.arrived == []
         stub.answers(json_reply("no list"))
         other = await client.call_tool("work", {"which": "typed"})
-        assert other.is_error and "The answer of listPets is no list[" in other.text
+        assert other.is_error and "The answer of listPets is not of type list[" in other.text
         stub.answers(Reply(200, b"x" * 3_000_000, "text/plain"))
         large = await client.call_tool("work", {"which": "text"})
         assert large.is_error and "has more than 2,000,000 bytes" in large.text

@@ -298,4 +298,4 @@ def test_patterns_share_a_budget_and_those_that_do_not_fit_are_left_out() -> Non
     schemas.compile(made.argument_schema(), what="the arguments").check({"h": 1})
     assert "pattern" not in made.argument_schema()["properties"]["h"]
     assert made.argument_schema()["properties"]["p7"]["pattern"] == "^x7$"
-    assert any("is too large beside the others of its schema" in text for text in made.warnings)
+    assert any("is too large beside the rest of its schema" in text for text in made.warnings)

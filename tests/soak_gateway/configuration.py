@@ -69,7 +69,7 @@ class Configuration:
         """Put the secrets of users into the store of the gateway, as its page does."""
         gateway = gateway_of(self._file)
         for user, secret in SECRETS.items():
-            owner = Owner.of(Principal(user, provider=PROVIDER))
+            owner = Owner.from_principal(Principal(user, provider=PROVIDER))
             await gateway.vault.store("account", owner, secret, identity=gateway.vault.identity("account"))
         gateway.stores.close()
 

@@ -229,7 +229,7 @@ def test_the_texts_reach_what_they_are_meant_to() -> None:
         texts = hostile_texts(file.path)
         assert Path("/srv", texts["a path out of its folder"]).read_text() == file.content
         assert Path(texts["an absolute path"]).read_text() == file.content
-        assert file.taken([f"…{file.content}…"]) is not None
-        assert file.taken(list(texts.values())) is None
+        assert file.find_proof([f"…{file.content}…"]) is not None
+        assert file.find_proof(list(texts.values())) is None
         assert max(map(len, texts.values())) >= 200_000
     assert not file.path.exists()

@@ -81,5 +81,5 @@ async def test_a_tool_that_does_not_stop_is_found() -> None:
                 asyncio.get_running_loop().call_later(0.05, enough.set)
         return "at last"
 
-    with pytest.raises(AssertionError, match=r"stubborn was told to stop and went on for 0\.01 seconds"):
+    with pytest.raises(AssertionError, match=r"stubborn had to stop and continued for 0\.01 seconds"):
         await testing.time_out(server, "stubborn", patience=0.01)

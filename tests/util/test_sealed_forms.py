@@ -93,7 +93,9 @@ def of_store(key: str, value: Any, write: Callable[[MemoryKV, Any], Any], read: 
 
 def of_kept_link(state: str, value: Pending) -> Form:
     key = links_key(state)
-    return of_store(key, value, lambda kv, value: links(kv).keep(state, value), lambda kv: links(kv).take(state))
+    return of_store(
+        key, value, lambda kv, value: links(kv).put_sign_in(state, value), lambda kv: links(kv).pop_sign_in(state)
+    )
 
 
 def links_key(state: str) -> str:
@@ -101,7 +103,7 @@ def links_key(state: str) -> str:
 
     async def run() -> str:
         kv = MemoryKV()
-        await links(kv).keep(state, Pending("", "", False, "", LATER))
+        await links(kv).put_sign_in(state, Pending("", "", False, "", LATER))
         (key,) = await kv.keys("")
         return key
 

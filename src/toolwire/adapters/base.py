@@ -1,4 +1,4 @@
-"""The base of adapters: strict and lenient reading, writing, and naming every problem with a value."""
+"""The base of adapters: read strictly or leniently, write, and report every problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Mode = Literal["input", "output"]
 
 
 class FreshDefault(msgspec.Struct, frozen=True):
-    """A default that is made anew for every call, and the value that a schema shows; UNSET for none."""
+    """A default made anew for every call, with its value for schemas.
+
+    UNSET means that the schema shows none.
+    """
 
     make: Callable[[], Any]
     shown: Any
@@ -43,7 +46,10 @@ class Adapter(ABC):
 
     @abstractmethod
     def document(self, mode: Mode) -> Schema:
-        """The full schema with every class under `$defs`, to be merged with others before it is made compact."""
+        """Return the full schema with every class under `$defs`.
+
+        It is merged with other ones before it is made compact.
+        """
 
     def decode(self, data: bytes | msgspec.Raw) -> Any:
         """The value that the JSON text says, exactly as sent. Raises `Invalid` with every problem."""
@@ -53,14 +59,14 @@ class Adapter(ABC):
             raise Invalid(self.problems(data, error)) from None
 
     def decode_lenient(self, data: bytes | msgspec.Raw) -> Any:
-        """Like `decode`; what fails is tried again with `"3"`, `3.0` and JSON in strings read as they were meant."""
+        """Like `decode`, but read `"3"`, `3.0` and JSON in strings as they were meant."""
         try:
             return self.read(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             return self._decode_again(data, error)[1]
 
     def repaired(self, data: msgspec.Raw) -> msgspec.Raw:
-        """Find the JSON text that can be read: as it is, or with other readings. Raises `Invalid` if there is none."""
+        """Return the JSON text, repaired if needed. Raises `Invalid` if that fails."""
         try:
             self.read(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -68,7 +74,7 @@ class Adapter(ABC):
         return data
 
     def fitting(self, value: Json) -> Json:
-        """Find the JSON value that fits the schema: as it is, or with other readings. Raises `Invalid` if none does."""
+        """Return the JSON value, repaired if needed. Raises `Invalid` if that fails."""
         validator = self.validator("input")
         if validator is None or validator.fits(value):
             return value
@@ -79,7 +85,10 @@ class Adapter(ABC):
         return other
 
     def _decode_again(self, data: bytes | msgspec.Raw, error: Exception) -> tuple[bytes, Any]:
-        """Put other readings in place of what does not fit. Raises `Invalid` if there are none, or none that helps."""
+        """Repair the parts that do not fit, and decode again.
+
+        Raises `Invalid` if that does not help.
+        """
         given = self._without_nulls(data)
         if given is not None:
             try:
@@ -105,7 +114,7 @@ class Adapter(ABC):
         raise Invalid(problems or self.refusal(error)) from None
 
     def _without_nulls(self, data: bytes | msgspec.Raw) -> bytes | None:
-        """Leave out what is null and may be left out; None when there is nothing of that kind."""
+        """Remove needless nulls from a JSON text; None if there are none."""
         text = bytes(data)
         if not schemas.may_have_nulls(text):
             return None
@@ -118,11 +127,11 @@ class Adapter(ABC):
 
     @staticmethod
     def _is_explained(data: bytes | msgspec.Raw) -> bool:
-        """Return whether a text is so short that finding out what is wrong costs no more than reading it did."""
+        """Return whether a text is short enough to search it for all problems."""
         return schemas.parts_in(bytes(data)) <= schemas.MAX_EXPLAINED
 
     def decode_output(self, data: bytes | msgspec.Raw) -> Any:
-        """A value that someone else wrote (`returns=`): like `decode`, but with keys that the type does not know."""
+        """Decode a value of another program (`returns=`), allowing unknown keys."""
         try:
             return self.read_output(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -133,15 +142,19 @@ class Adapter(ABC):
         return msgspec.json.encode(value, enc_hook=encode_hook)
 
     def validate_output(self, value: Any) -> bytes:
-        """JSON text of a value; raises `Invalid` when it does not fit the type, `TypeError` when it is not JSON."""
+        """Encode a value and check it against the type.
+
+        Raises `Invalid` when it does not fit, `TypeError` when it is not JSON.
+        """
         data = self.encode(value)
         self.decode_output(data)
         return data
 
     def validator(self, mode: Mode) -> Validator | None:
-        """The type's schema as a validator, built when a first value is refused, to name every reason.
+        """Return a validator for the type's schema, which finds every problem.
 
-        None when the schema engine cannot take it, as with a pattern that only Python's `re` knows.
+        It is built when the first value is refused. None when the schema engine cannot compile it, as with a pattern
+        that only Python's `re` knows.
         """
         if mode not in self._validators:
             document = schemas.inline(self.document(mode))

@@ -19,7 +19,7 @@ def adapter(tp: Any, *, namespace: Namespace = NO_NAMES) -> Adapter:
     try:
         graph = Graph(namespace)
         root = graph.node(tp)
-        graph.settle()
+        graph.mark_native()
     except MentionsPydantic:
         from toolwire.adapters.pydantic_models import PydanticAdapter  # Only programs with pydantic load it.
 

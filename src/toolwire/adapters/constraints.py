@@ -1,4 +1,4 @@
-"""Constraints and texts from `Annotated`: in msgspec's words, in those of a schema, and where each of them applies."""
+"""Constraints and texts from `Annotated`, for msgspec and for schemas."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def meta_text(meta: msgspec.Meta) -> Schema:
 
 
 def annotated_types_limits(item: Any) -> dict[str, Any] | None:
-    """A constraint of `annotated_types` in msgspec's words, None for anything else; refused if no schema says it."""
+    """Translate a constraint of `annotated_types` for msgspec; None for anything else.
+
+    A constraint that no schema can express is refused.
+    """
     if not any(base.__module__ == "annotated_types" for base in type(item).__mro__):
         return None
     match type(item).__name__:

@@ -1,4 +1,4 @@
-"""Types as forms: the flat schema that asks a user for a value, and reading the answer."""
+"""Types as forms: the flat schema for a question, and reading the answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORM_RULE: Final = (
 
 
 def elicitation_schema(tp: Any, *, namespace: Namespace = NO_NAMES) -> tuple[Schema, Callable[[Json], Any]]:
-    """The form that asks for a type, and the function that turns the answer's content into a value.
+    """Return the form that asks for a type, and the function that reads answers.
 
     2025-06-18 client/elicitation onwards: a flat object of primitive members; 2025-11-25 adds lists of choices. One
     value alone is asked for as the member `value`. The function raises `Invalid` for an answer that does not fit.

@@ -80,8 +80,8 @@ class Graph:
         self._nodes.append(node)
         return node
 
-    def settle(self) -> None:
-        """Decide which nodes msgspec can read whole; what contains one that it cannot, it cannot either."""
+    def mark_native(self) -> None:
+        """Decide which nodes msgspec can decode. A parent needs all its children."""
         changed = True
         while changed:
             changed = False
@@ -316,7 +316,10 @@ class Graph:
         return node
 
     def _limited(self, node: TypeNode, limits: dict[str, Any], name: str) -> TypeNode:
-        """The node with constraints, each of which must apply; to a choice they apply where they can."""
+        """Return the node with constraints.
+
+        Each must apply; to a choice they apply where they can.
+        """
         if isinstance(node, UnionNode):
             members = [
                 self._limited(member, fitting, name)
@@ -365,7 +368,10 @@ def _is_hashable(node: TypeNode) -> bool:
 
 
 def _refuse_pydantic(tp: Any) -> None:
-    """pydantic is looked for by name: a type cannot come from a module that was never imported."""
+    """Refuse types of pydantic.
+
+    They are found by name: a type cannot come from a module that was never imported.
+    """
     if "pydantic" not in sys.modules:
         return
     cls = typing.get_origin(tp) or tp
@@ -395,7 +401,10 @@ def _choices(values: list[Any]) -> Schema:
 
 
 def _default(value: Any, factory: Any, absent: Any) -> Json:
-    """A default as JSON, or UNSET when there is none or it has no JSON form."""
+    """Return a default as JSON.
+
+    UNSET when there is none or it has no JSON form.
+    """
     if factory is not absent:
         value = factory() if factory in (list, dict, set, frozenset, tuple) else absent
     return msgspec.UNSET if value is absent else json_default(value)
@@ -409,7 +418,10 @@ class _BareField(typing.NamedTuple):
 
 
 def _bare_fields(cls: Any) -> list[_BareField]:
-    """The members of a Struct whose annotations msgspec itself cannot resolve (types local to a function)."""
+    """Return the members of a Struct with types local to a function.
+
+    msgspec itself cannot resolve their annotations.
+    """
     absent = msgspec.NODEFAULT
     defaults = (absent,) * (len(cls.__struct_fields__) - len(cls.__struct_defaults__)) + cls.__struct_defaults__
     fields = []

@@ -14,7 +14,7 @@ from toolwire.schemas import Json
 
 def is_path_class(cls: type) -> bool:
     """Return whether a class is one of `pathlib`."""
-    # A program that uses such a class has imported pathlib. Others do not load it for us: it costs 0.4 MiB.
+    # A program that uses such a class has imported pathlib. Other programs do not load it for us: it costs 0.4 MiB.
     pathlib = sys.modules.get("pathlib")
     return pathlib is not None and issubclass(cls, pathlib.PurePath)
 
@@ -44,7 +44,10 @@ def is_named_tuple(cls: Any) -> bool:
 
 
 def with_names(value: Any) -> Any:
-    """Write each NamedTuple inside a value as an object with its names; msgspec would write an array."""
+    """Replace each NamedTuple in a value by an object with its names.
+
+    msgspec would write an array.
+    """
     if isinstance(value, dict):
         return {key: with_names(part) for key, part in value.items()}
     if is_named_tuple(type(value)):

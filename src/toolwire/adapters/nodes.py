@@ -1,4 +1,4 @@
-"""The parts of a type as nodes: each knows its schema, and how to build its value from plain JSON values."""
+"""The parts of a type as nodes, with their schemas and how to build values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class DoesNotFit(msgspec.ValidationError):
 
 
 class NodeReading:
-    """One JSON value that is read: whether unknown keys are refused, and what alternatives came to, part by part."""
+    """The reading of one JSON value, with the results of alternatives.
+
+    It says whether unknown keys are refused.
+    """
 
     __slots__ = ("closed", "known")
 
@@ -55,7 +58,10 @@ class Definitions:
 
 
 class TypeNode(ABC):
-    """One part of a type. `native`: msgspec reads it alone; `rewritten`: only by another name than the author's."""
+    """One part of a type.
+
+    `native`: msgspec reads it alone; `rewritten`: only by another name than the author's.
+    """
 
     native = True
     rewritten = False
@@ -219,7 +225,10 @@ class MappingNode(TypeNode):
 
 
 class UnionNode(TypeNode):
-    """A choice. The most telling alternative is tried first: text that reads as a date is a date, then a string."""
+    """A choice between types; the most specific alternative is tried first.
+
+    Text that reads as a date is a date, then a string.
+    """
 
     def __init__(self, members: list[TypeNode]) -> None:
         self.members = members
@@ -294,7 +303,7 @@ def _rank(node: TypeNode) -> int:
 
 
 class Field(msgspec.Struct):
-    """A member of a record: its name in Python and on the wire, its node, its default."""
+    """A member of a record: its names in Python and on the wire, node, default."""
 
     attribute: str
     name: str

@@ -1,4 +1,4 @@
-"""Types that mention pydantic are left to pydantic, which only this module imports, and only when there is one."""
+"""Read types that mention pydantic with pydantic, which only this module imports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class PydanticAdapter(Adapter):
         self._hasty: Any = None
 
     def _attempts_if_many(self) -> schemas.Attempts | None:
-        """Prepare to count attempts; None for the many types whose choices do not lead back to themselves."""
+        """Prepare to count attempts, if choices of the type lead back to themselves.
+
+        None for all other types.
+        """
         document = self._schemas["input"]
         if "$defs" not in document:
             return None
@@ -91,20 +94,24 @@ class PydanticAdapter(Adapter):
         return (self._adapter if len(text) < _LONG else self._hasty_reader()).validate_json(text)
 
     def _hasty_reader(self) -> Any:
-        """Give a reader of the same type that stops at the first wrong item; it is built when a first text is long."""
+        """Return a reader that stops at the first wrong item.
+
+        It is built when a first text is long.
+        """
         if self._hasty is None:
             self._hasty = _hasty(self._adapter)
         return self._hasty
 
     def _refuse_endless(self, data: bytes | msgspec.Raw, mode: Mode) -> None:
-        """Refuse what pydantic would try in too many ways: it tries every alternative on every level anew.
+        """Refuse what pydantic would try in too many ways.
 
-        What fits the schema is tried less often than what does not, and may be nested more deeply.
+        It tries every alternative on every level anew. What fits the schema is tried less often than what does not, and
+        may be nested more deeply.
         """
         assert self._attempts is not None
         try:
             plain = msgspec.json.decode(data)
-            attempts = self._attempts.of(plain)
+            attempts = self._attempts.count(plain)
         except (msgspec.DecodeError, TooManySteps, RecursionError):
             raise TooManyAttempts from None
         if attempts > _MAX_ATTEMPTS:
@@ -138,7 +145,7 @@ class PydanticAdapter(Adapter):
 
 
 def _hasty(adapter: Any) -> Any:
-    """Build a reader that stops at the first wrong item of a list, a set or a dict."""
+    """Build a reader that stops at the first wrong item of a container."""
     import inspect
 
     import pydantic_core
@@ -154,7 +161,7 @@ def _hasty(adapter: Any) -> Any:
 
 
 def _failing_fast(described: Any, kinds: list[str]) -> Any:
-    """Copy pydantic's description of a type, with a stop at the first mistake in each container."""
+    """Copy pydantic's description of a type, to stop at a container's first mistake."""
     if isinstance(described, (list, tuple)):
         return type(described)([_failing_fast(part, kinds) for part in described])
     if not isinstance(described, dict):
@@ -171,7 +178,10 @@ def _from_pydantic(found: dict[str, Any]) -> Problem:
 
 
 def _pydantic_generator(pydantic: Any) -> Any:
-    """A schema generator that makes no titles up, and notes whether some model chose what to do with extra keys."""
+    """Make a schema generator without invented titles.
+
+    It notes whether a model chose what to do with extra keys.
+    """
     import inspect
 
     base: Any = pydantic.json_schema.GenerateJsonSchema
@@ -217,7 +227,7 @@ def _closed(schema: Json) -> Json:
 
 
 def _for_pydantic(tp: Any, namespace: Namespace) -> Any:
-    """The type with msgspec's constraints and plain texts in pydantic's words, so that none is lost."""
+    """Translate msgspec's constraints and texts in a type for pydantic."""
     import pydantic
 
     if isinstance(tp, (str, typing.ForwardRef)):
@@ -285,7 +295,10 @@ def _field_default(item: Any) -> Any:
 
 
 def _without_alias(item: Any) -> tuple[str | None, Any]:
-    """The other name that a `Field` gives, and the Field without it: a name belongs to a parameter, not to a type."""
+    """Return the alias of a `Field`, and the Field without it.
+
+    A name belongs to a parameter, not to a type.
+    """
     import copy
 
     if item.alias is None and item.validation_alias is None:

@@ -1,4 +1,4 @@
-"""Names that interfaces take, and the arguments of calls under their own names."""
+"""Legal names for tools and arguments, and the way back to the original names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changed_name(name: str, rule: NameRule, seed: str | None = None) -> str:
 
 
 def restore_arguments(arguments: Json, schema: Schema, rules: SchemaRules, *, renamed: bool, is_strict: bool) -> Json:
-    """Return the arguments that a model wrote, as the tool takes them.
+    """Return the arguments of a converted schema as the tool takes them.
 
     Raise `TooManySteps` for arguments whose names cannot be found without great work.
     """
@@ -42,7 +42,7 @@ def restore_arguments(arguments: Json, schema: Schema, rules: SchemaRules, *, re
 
 
 class _Members(NamedTuple):
-    """The members and items that a value may have."""
+    """The members and items of a value, by the subschemas that may apply to it."""
 
     originals: dict[str, str]
     """The names at the tool, by those that models use."""
@@ -58,7 +58,7 @@ class _OwnNames:
         self._root = root
         self._rule = rule
         self._steps = Steps(_MAX_STEPS)
-        # By the identity of the subschemas, which live as long as this walk.
+        # The subschemas live as long as this walk, so that they are distinguished by identity.
         self._known: dict[tuple[int, ...], _Members] = {}
 
     def restore(self, value: Json, candidates: list[Json], depth: int) -> Json:

@@ -1,4 +1,4 @@
-"""Records of a toolset: how calls ended, and what they cost."""
+"""Records of a toolset: how calls and runs ended, and what they cost."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ _BROKEN: Final = (TooManySteps, RecursionError, TypeError, ValueError, Attribute
 
 
 def steps_for(schema: Schema) -> int:
-    """Return the steps that a schema may take; raise `TooManySteps` for a huge one."""
+    """Return how many steps a conversion may take; `TooManySteps` for a large schema."""
     parts = measure(schema, MAX_PARTS).parts
     if parts > MAX_PARTS:
         raise TooManySteps
@@ -173,7 +173,7 @@ class _Writer:
             self._steps.spend(measure(value, self._steps.left).parts)
 
     def _spend_on_names(self, names: Json) -> None:
-        """Take as many steps as a mapping or a list has entries."""
+        """Spend a step for each entry of a mapping or a list."""
         if isinstance(names, dict):
             self._steps.spend(len(names) + (sum(map(len, names)) >> 6))
         elif isinstance(names, list):
@@ -381,7 +381,10 @@ class _Writer:
         return {"not": {}}
 
     def _write_inline(self, schema: Schema, path: str, depth: int, unrolled: tuple[str, ...]) -> Json:
-        """Write what a reference leads to in its place, down to some levels."""
+        """Write the target of a reference in its place.
+
+        One that leads back to itself ends after some levels.
+        """
         reference = schema["$ref"]
         self._steps.spend(len(reference) >> 6)
         around = {key: value for key, value in schema.items() if key != "$ref"}
@@ -414,7 +417,7 @@ class _Writer:
         return merged
 
     def _rewrites_items(self, schema: Schema) -> bool:
-        """Return whether one schema has to say what all items are."""
+        """Return whether the items of an array need one schema for all of them."""
         if not self._rules.refuses("prefixItems"):
             return False
         kinds = schema.get("type")

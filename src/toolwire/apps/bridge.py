@@ -157,7 +157,10 @@ class ViewAnswer(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A message that is not let through. `id` is that of the request to answer; None where there is none."""
+    """A message that is refused.
+
+    `id` is that of the request to answer; None where there is none.
+    """
 
     id: Id | None
     code: int
@@ -191,7 +194,7 @@ def read_message(text: str | bytes) -> Read:
     try:
         found = _envelope.decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return Refusal(None, PARSE_ERROR, "the message is no JSON-RPC 2.0")
+        return Refusal(None, PARSE_ERROR, "the message is not JSON-RPC 2.0")
     identifier = None if found.id is msgspec.UNSET else found.id
     if found.method is msgspec.UNSET:
         if identifier is None:
@@ -205,7 +208,7 @@ def read_message(text: str | bytes) -> Read:
         return Refusal(identifier, METHOD_NOT_FOUND, f"views have no {found.method[:100]!r}")
     params = {} if found.params is msgspec.UNSET else found.params
     if not isinstance(params, dict):
-        return Refusal(identifier, INVALID_PARAMS, f"{found.method}: params is no object")
+        return Refusal(identifier, INVALID_PARAMS, f"{found.method}: params is not an object")
     try:
         read = convert_to(params, kind)
     except msgspec.ValidationError as error:
@@ -243,7 +246,10 @@ def notification(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_allowed_link(url: str) -> bool:
-    """Return whether a host may offer to open a link: http and https alone, without anything that hides its host."""
+    """Return whether a host may offer to open a link.
+
+    Only http and https are allowed, without anything that hides the host.
+    """
     from urllib.parse import urlsplit
 
     if len(url) > 8192 or not is_printable(url) or any(each.isspace() or each == "\\" for each in url):
@@ -256,7 +262,7 @@ def is_allowed_link(url: str) -> bool:
 
 
 class BridgeState:
-    """The order of messages between one view and its host, on the side of the host.
+    """The order of messages between one view and its host, on the host's side.
 
     `receive` judges each message of the view. The other methods return the messages of the host, and raise `ValueError`
     for what it must not send now. It has no clock: the caller gives the time, in seconds.

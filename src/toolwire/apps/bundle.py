@@ -1,4 +1,4 @@
-"""One file of a page: its local scripts, styles, images and fonts are put into the HTML.
+"""Put the local scripts, styles, images and fonts of a page into its HTML.
 
 Some hosts ignore the origins that a view may load from, and a view has no folder of its own there. So a page that
 carries everything inside is the one that works in every host.
@@ -61,7 +61,10 @@ _DOCUMENTS: Final = {"iframe": "src", "frame": "src", "embed": "src", "object": 
 
 
 class PageError(ServerError):
-    """A page that cannot be served as a view. `file` is the file that has to be changed."""
+    """A page that cannot be served as a view.
+
+    `file` is the file that has to be changed.
+    """
 
     def __init__(self, file: str, problem: str, *, missing: str | None = None) -> None:
         super().__init__(f"{file}: {problem}")
@@ -71,7 +74,7 @@ class PageError(ServerError):
 
 
 class Bundle:
-    """The files that a page is made of, all of them in the folder of the page."""
+    """The files of a page, all of them in the page's folder."""
 
     def __init__(self, page: Path) -> None:
         self.page: Path = page
@@ -91,17 +94,17 @@ class Bundle:
             reader.feed(text)
             reader.close()
         except AssertionError as error:  # HTMLParser raises it for a broken declaration.
-            raise PageError(str(self.page), f"it is no HTML: {error}") from None
+            raise PageError(str(self.page), f"it is not HTML: {error}") from None
         return reader.rewritten()
 
     # --- files ---
 
     def find(self, reference: str, base: Path) -> Path | None:
-        """Return the file that a reference in `base` names; None for an address that is no local file."""
+        """Return the local file that a reference in `base` names; None for other addresses."""
         try:
             parts = urlsplit(reference.strip())
         except ValueError:
-            raise PageError(str(base), f"{reference[:100]!r} is no address") from None
+            raise PageError(str(base), f"{reference[:100]!r} is not an address") from None
         if parts.scheme or parts.netloc or not parts.path:
             return None  # https:, data:, blob:, and #fragment
         if parts.path.startswith("/"):
@@ -121,7 +124,7 @@ class Bundle:
     def read(self, file: Path) -> bytes:
         """Return the contents of a file, within the limits of the page."""
         try:
-            # The size is asked first: nobody wants a disk image in memory to hear that it is too large.
+            # The size is asked first, so that a disk image is not read only to be refused.
             size = file.stat().st_size
             if self._bytes + size > MAX_BYTES:
                 raise PageError(str(self.page), f"it has more than {MAX_BYTES} bytes with its files")
@@ -155,7 +158,10 @@ class Bundle:
         return _script_text(text)
 
     def style(self, text: str, base: Path, above: tuple[Path, ...] = ()) -> str:
-        """Return a style sheet with its imports and files inside. `above` are the sheets that import it."""
+        """Return a style sheet with its imports and files inside.
+
+        `above` are the sheets that import it.
+        """
         if len(above) > 20 or base in above:
             raise PageError(str(base), "its style sheets import each other")
 
@@ -180,7 +186,10 @@ class Bundle:
 
 
 class _Reader(HTMLParser):
-    """Finds the tags that name local files. Everything else of the page stays as it is, byte for byte."""
+    """Finds the tags that name local files.
+
+    Everything else of the page stays as it is, byte for byte.
+    """
 
     # Their contents are text, too.
     CDATA_CONTENT_ELEMENTS = (*HTMLParser.CDATA_CONTENT_ELEMENTS, "textarea", "title")  # type: ignore[misc]
@@ -358,7 +367,10 @@ def _in_brackets(condition: str) -> str:
 
 
 def _candidates(text: str, address: Callable[[str], str]) -> str:
-    """Return the value of `srcset` with other addresses. A `data:` address may have commas, and is left alone."""
+    """Return the value of `srcset` with addresses replaced.
+
+    A `data:` address may have commas, and is left alone.
+    """
     if "data:" in text:
         return text
     found = (each.split(None, 1) for each in text.split(",") if each.strip())

@@ -1,4 +1,4 @@
-"""Static checks of views and of the tools that show them: what leaves a view blank in some host.
+"""Static checks of views, and of the tools that show them.
 
 The linter, the doctor and the test host share these rules. Everything that is checked may come from a foreign server,
 so nothing here trusts a type, a size or a text.
@@ -49,7 +49,7 @@ class ViewFinding(Struct, frozen=True):
 
 
 class FoundView(Struct, frozen=True):
-    """A view as a host found it: its entry in the list of resources, and the answer to `resources/read`."""
+    """A view as a host found it: its list entry and its contents."""
 
     uri: str
     contents: list[t.ResourceContents]
@@ -128,7 +128,7 @@ def _check_domain(domain: Any, endpoint: str | None) -> Iterator[ViewFinding]:
     if domain is None:
         return
     if not isinstance(domain, str):
-        yield ViewFinding("error", "UI007", "domain is no text")
+        yield ViewFinding("error", "UI007", "domain is not a text")
         return
     if not domain.endswith(f".{CLAUDE_DOMAIN}"):
         return  # It is for another host.
@@ -146,7 +146,7 @@ def _check_page(view: FoundView) -> Iterator[ViewFinding]:
     if any(map(_CSS_VIEWPORT.search, page.styles)) or any(map(_JS_VIEWPORT.search, page.scripts)):
         message = "100vh is the height of the frame, which grows with the page: let the content decide the height"
         yield ViewFinding("warning", "UI010", message)
-    # A script from elsewhere may have the handshake.
+    # A remote script may have the handshake.
     if not speaks_handshake(view.html) and not any(each.kind == "script" for each in page.loads):
         message = "the page does not speak the handshake (ui/initialize), and hosts that wait for it never show it"
         yield ViewFinding("error", "UI011", message)
@@ -171,9 +171,7 @@ def _check_loads(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
         message = f"the page loads {_named(external)}, and some hosts ignore declared origins: put it into the page"
         yield ViewFinding("warning", "UI002", message)
     if page.has_font_inside:
-        message = (
-            "the page has a font inside, which the policy of the specification blocks (font-src): name others, too"
-        )
+        message = "the page has a font inside, which the policy of the specification blocks (font-src): name more, too"
         yield ViewFinding("warning", "UI002", message)
 
 
@@ -185,7 +183,7 @@ def _check_connect(view: FoundView, page: PageReader) -> Iterator[ViewFinding]:
         inside = {origin for origin in used if _covers(declared, origin)}
         if not inside or (declared.is_wildcard and len(inside) == 1):
             wide.append(each)
-    # A script from elsewhere may use all of them.
+    # A remote script may use all of them.
     if wide and not any(each.kind == "script" for each in page.loads):
         message = f"connect is wider than the scripts of the page use: none of them needs {_named(wide)}"
         yield ViewFinding("hint", "UI003", message)

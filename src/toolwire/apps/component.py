@@ -49,7 +49,7 @@ class AppView(Resource):
         self._contents: dict[str, bytes] = {}
 
     async def read(self, call: Call, uri: str) -> Any:
-        """Return the contents; as a whole answer in JSON where nobody here reads it."""
+        """Return the contents, or the whole encoded answer if it is sent as it is."""
         host = call.host
         contents = t.ResourceContents(uri=uri, mime_type=self.mime_type, text=self.page.html)
         if host.results_are_read or uri != self.uri:
@@ -81,7 +81,7 @@ def view_meta(
     """Return the `_meta` of a view: what the program gives, and `ui`."""
     given = others.get("ui", {})
     if not isinstance(given, Mapping):
-        raise ServerError("meta= of a view has a 'ui' that is no object")
+        raise ServerError("meta= of a view has a 'ui' that is not an object")
     members = {"csp": csp, "permissions": permissions, "domain": domain, "prefersBorder": prefers_border}
     for name in given:
         if name in members:

@@ -79,7 +79,10 @@ def _is_ipv4(labels: list[str]) -> bool:
 
 
 def _mistake(text: str) -> str:
-    """Return why a text is no origin. The text itself is not repeated: it may be meant to break the message."""
+    """Return why a text is not an origin.
+
+    The text itself is not repeated: it may be meant to break the message.
+    """
     if not text.isascii():
         return "write the host in ASCII: an international name starts with xn--"
     if "://" not in text:
@@ -90,7 +93,7 @@ def _mistake(text: str) -> str:
         return "it has a character that a policy gives another meaning"
     if text.count("/") > 2 or "?" in text or "#" in text:
         return "an origin ends with its host or its port: leave out the slash and everything after it"
-    return "it is no https://host or https://host:port"
+    return "it is not https://host or https://host:port"
 
 
 #: The names of the lists on the wire, by the names that they have in `Csp`.
@@ -138,7 +141,7 @@ class Csp(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Csp | Mapping[str, Any]) -> Csp:
-        """Return a `Csp` of what a program gives: a `Csp`, or a mapping with the names of the wire."""
+        """Make a `Csp` of a mapping with the names of the wire."""
         if isinstance(given, Csp):
             return given
         if not isinstance(given, Mapping):
@@ -170,22 +173,22 @@ class HostPolicy(NamedTuple):
 
 
 def host_policy(csp: Any, *, refuse: Callable[[Origin], str | None] | None = None) -> HostPolicy:
-    """Return the Content-Security-Policy for a view whose `_meta.ui.csp` is this, which may be anything.
+    """Return the Content-Security-Policy for a view that declares this `_meta.ui.csp`.
 
-    An origin that is none is left out, and the reason told. What is left out can only make the policy stricter.
-    `refuse` says why the host does not grant an origin; None where it does.
+    The value may be anything. What is not an origin is left out, with the reason. What is left out can only make the
+    policy stricter. `refuse` says why the host does not grant an origin; None where it does.
     """
     refused: list[tuple[str, str]] = []
     granted: dict[str, list[str]] = {}
     declared = csp if isinstance(csp, Mapping) else {}
     if csp is not None and not isinstance(csp, Mapping):
-        refused.append(("csp", "it is no object"))
+        refused.append(("csp", "it is not an object"))
     for name, wire in _WIRE_NAMES.items():
         given = declared.get(wire)
         if name == "link" or given is None:
             continue  # Links are no part of a policy.
         if not isinstance(given, list):
-            refused.append((wire, "it is no list"))
+            refused.append((wire, "it is not a list"))
             continue
         if len(given) > MAX_ORIGINS:
             refused.append((wire, f"it has more than {MAX_ORIGINS} origins"))

@@ -1,6 +1,6 @@
-"""`ViewHost`: a host's half of the bridge, for one view and the server that it came from.
+"""`ViewHost`: a host's half of the bridge, for one view and its server.
 
-The rules stand in `bridge.py`. Here they meet a client: calls of the view reach its own server and nobody else, under
+The rules stand in `bridge.py`. Here they meet a client: calls of the view reach its own server alone, under
 the approvals and budgets of the client. A driver owns the view itself, in Python or in a browser: it hands over each
 message of the view by `receive`, and is given those of the host.
 """
@@ -49,7 +49,7 @@ class ViewCall(Struct):
 
 
 async def find_view(client: Client, view: View) -> FoundView:
-    """Return a view as the lists and answers of its server have it, for the checks of what hosts look at."""
+    """Return a view with its list entry and contents, for the checks of hosts."""
     contents = await client.read_resource(view.uri)
     try:
         listed = {each.uri: each for each in await client.list_resources()}
@@ -161,7 +161,7 @@ class ViewHost:
         await self._ended.wait()
 
     async def tear_down(self, reason: str | None = None) -> ViewAnswer | None:
-        """Ask the view to end, and return its answer; None if it gives none in time, or was never shown."""
+        """Ask the view to end, and return its answer; None without one in time."""
         if self.state.phase != "ready" or self.stopped is not None:
             return None
         self._send(self.state.teardown("teardown", reason))

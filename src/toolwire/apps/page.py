@@ -1,4 +1,4 @@
-"""Pages of views: loaded from a file or given as text, with their files inside, and with the view library."""
+"""Pages of views with their files and the view library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolwire.protocol.errors import ServerError
 #: Whether the view library is put into a page: always, never, or where the page does not speak with its host itself.
 Library: TypeAlias = Literal["auto"] | bool
 
-#: The name by which a page can ask for the library: `<script src="toolwire-view.js"></script>`.
+#: The name with which a page can ask for the library: `<script src="toolwire-view.js"></script>`.
 LIBRARY_FILE: Final = "toolwire-view.js"
 # A page that has one of these texts speaks with its host itself.
 _SPEAKS: Final = ("ui/initialize", "toolwire-view.js")
@@ -37,7 +37,7 @@ _BEFORE_HOST: Final = re.compile(r"\ufeff?(?>\s*<!--(?>-?>|.*?--!?>))*+\s*<!doct
 
 
 class Page(Struct, frozen=True):
-    """A page that is made by a program and not read from a file: `Page("orders.html", "<!doctype html>…")`."""
+    """A page that a program makes: `Page("orders.html", "<!doctype html>…")`."""
 
     name: str
     """The last part of its address."""
@@ -56,11 +56,11 @@ class LoadedPage(Struct, frozen=True):
     files: tuple[str, ...]
     """The files that it is made of."""
     reads_structured: bool
-    """Whether its own scripts read the structured content of results, as far as that can be told."""
+    """Whether its own scripts read the structured content of results, as far as that can be seen."""
 
 
 def load_page(page: Page | Path, *, bundle: bool, library: Library) -> LoadedPage:
-    """Load a page: put its local files inside, and the view library where it is asked for or needed."""
+    """Load a page with its local files, and with the view library if needed."""
     files: tuple[str, ...] = ()
     if isinstance(page, Page):
         own = page.html
@@ -79,7 +79,7 @@ def load_page(page: Page | Path, *, bundle: bool, library: Library) -> LoadedPag
         raise PageError(getattr(page, "name", str(page)), "it has characters that UTF-8 cannot write") from None
     html = with_library(own, library)
     digest = f"sha256:{hashlib.sha256(html.encode()).hexdigest()}"
-    # A library of others inside a page contains that name, whether or not the page itself reads it.
+    # A third-party library inside a page contains that name, whether or not the page itself reads it.
     reads = "structuredContent" in own and not any(each in own for each in _SPEAKS)
     return LoadedPage(html, digest, files, reads)
 
@@ -93,7 +93,7 @@ def _placeholder(_: re.Match[str]) -> str:
 
 
 def with_library(html: str, library: Library) -> str:
-    """Return a page with the view library: in the place where the page asks for it, or before its own scripts."""
+    """Add the view library to a page, where it asks or before its scripts."""
     if library not in ("auto", True, False):
         raise ServerError(f"view= is 'auto', True or False, not {library!r}")
     html = _ASKS.sub(_placeholder, html)

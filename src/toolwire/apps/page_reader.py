@@ -1,4 +1,4 @@
-"""`PageReader`: the scripts, the styles and the loaded addresses of a page, which may be hostile.
+"""`PageReader`: scripts, styles and loaded addresses of a page that may be hostile.
 
 `html.parser` takes time that grows with the square of some pages, so the tags are found here, in one pass.
 """
@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-# Attributes by which a browser loads something, by element.
+# Attributes that make a browser load something, by element.
 _LOADS: Final[Mapping[str, tuple[str, ...]]] = {
     "script": ("src",),
     "img": ("src",),
@@ -96,13 +96,13 @@ class PageReader:
 
     def _load(self, kind: LoadKind, address: str) -> None:
         address = address.strip()
-        # Addresses inside the page need nobody: data:, blob:, about: and fragments.
+        # Addresses inside the page need no server: data:, blob:, about: and fragments.
         if address and not address.startswith("#") and not address.lower().startswith(("data:", "blob:", "about:")):
             self.loads.append(Load(kind, address))
 
 
 def _elements(html: str) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Yield the name and the attributes of each start tag, and its text if it can have no elements inside."""
+    """Yield the name and attributes of each start tag, and the text of raw elements."""
     place = 0
     while (start := html.find("<", place)) >= 0:
         if html.startswith("<!--", start):

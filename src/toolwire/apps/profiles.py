@@ -1,4 +1,4 @@
-"""Hosts as views meet them: what they tell a view of themselves, and how some of them differ from the specification."""
+"""Known hosts of views: what they declare, and how they differ from the specification."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HostProfile(Struct, frozen=True, kw_only=True):
     """Whether the view has `window.openai`, and the older keys of ChatGPT are read."""
 
     def address(self, meta: Any) -> str | None:
-        """Return the address of the view of a tool with this `_meta`, as this host finds it."""
+        """Return the address of a tool's view, from its `_meta`, as this host finds it."""
         found = view_address(meta)
         alias = meta.get(OPENAI_KEY) if self.has_openai and isinstance(meta, Mapping) else None
         return alias if found is None and isinstance(alias, str) and alias.startswith(SCHEME) else found
@@ -61,14 +61,20 @@ class HostProfile(Struct, frozen=True, kw_only=True):
         return is_app_type(mime_type) or (self.has_openai and mime_type == _SKYBRIDGE)
 
     def csp_of(self, ui: Mapping[str, Any], meta: Any) -> Any:
-        """Return the origins that this host reads from the `_meta` of a view, whose member `ui` is this."""
+        """Return the origins that this host reads from the `_meta` of a view.
+
+        `ui` is the member `ui` of it.
+        """
         older = meta.get(_WIDGET_CSP) if self.has_openai and isinstance(meta, Mapping) else None
         if "csp" in ui or not isinstance(older, Mapping):
             return ui.get("csp")
         return {name: older[key] for key, name in _WIDGET_MEMBERS.items() if key in older}
 
     def policy(self, csp: Any, *, refuse: Callable[[Origin], str | None] | None = None) -> HostPolicy:
-        """Return the policy that the host gives a view which declares this; `refuse` is that of `host_policy`."""
+        """Return the policy that this host gives a view with this `csp`.
+
+        `refuse` is that of `host_policy`.
+        """
         if not isinstance(csp, Mapping):
             return host_policy(csp)
         honoured = {name: value for name, value in csp.items() if name not in self.ignored_csp}
@@ -77,7 +83,7 @@ class HostProfile(Struct, frozen=True, kw_only=True):
         return made._replace(refused=[*made.refused, *ignored])
 
     def refuses(self, ui: Mapping[str, Any], endpoint: str | None) -> str | None:
-        """Return why the host does not show a view with this `_meta.ui`; None if it does."""
+        """Return why the host does not show a view with this `_meta.ui`, or None."""
         domain = ui.get("domain")
         if not self.checks_domain or domain is None:
             return None
@@ -194,7 +200,10 @@ def initialize_result(
 def openai_globals(
     context: Mapping[str, Any], arguments: Mapping[str, Any], result: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values that `window.openai` has when a page starts. `result` is empty while the tool runs."""
+    """Return the values that `window.openai` has when a page starts.
+
+    `result` is empty while the tool runs.
+    """
     box = context.get("containerDimensions", {})
     return {
         "theme": context["theme"],

@@ -1,4 +1,4 @@
-"""The apps of a server: views under `ui://` addresses, and the tools that they show and call (SEP-1865)."""
+"""The apps of a server: `ui://` views and the tools that they show (SEP-1865)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ class App:
         self._server.add(AppView(self.uri, self.page, **options))
 
     def reload(self) -> None:
-        """Load the page again, and tell the subscribers if it is another one. If that fails, the view stays as it was.
+        """Load the page again, and notify subscribers of a change.
+
+        If that fails, the view stays as it was.
 
         `toolwire dev` does this by itself.
         """
@@ -106,13 +108,15 @@ class App:
         """Register a tool for the view alone: models do not see it.
 
         The options are those of `server.tool`. `visibility` says who may call it. It is an audience and no protection:
-        a server cannot tell who calls, so that policies and scopes hold for these tools as for all others.
+        a server cannot see who calls, so that policies and scopes hold for these tools as for all tools.
         """
         options.setdefault("visibility", ("app",))
         return self._server.tool(function, app=self, **options)
 
     def attach(self, tool: ToolOfView, *, is_structured: bool | None) -> Callable[[Any], t.CallToolResult]:
-        """Return the converter of the results of a tool; raise `ServerError` for results that the view cannot show.
+        """Return the converter for results of a tool that this view shows.
+
+        Raises `ServerError` for results that the view cannot show.
 
         Only results of calls of models are shown. `is_structured=False`: the program says that there is no structured
         content, or that it makes it by itself.
@@ -147,7 +151,10 @@ def _presenting(view: ReadyView, convert: Callable[[Any], t.CallToolResult]) -> 
 
 
 class AppsExtension(Extension):
-    """The extension of one server. It has no methods between a client and a server, except `ping` on 2026-07-28."""
+    """The apps extension of one server.
+
+    It has no methods between a client and a server, except `ping` on 2026-07-28.
+    """
 
     def __init__(self, catalog: Catalog, *, answers_pings: bool) -> None:
         super().__init__(
@@ -162,7 +169,7 @@ class AppsExtension(Extension):
         self.answer_pings(answers_pings)
 
     def answer_pings(self, answers: bool) -> None:
-        """Answer `ping` on 2026-07-28 for hosts of views, or for nobody."""
+        """Switch the answer to `ping` on 2026-07-28 on or off; hosts of views need it."""
         if answers:
             answer_ping(self)
         else:
@@ -255,7 +262,10 @@ class ServedApps:
 
 
 def claude_domain(url: str) -> str:
-    """Return the domain under which Claude shows the views of the server at this public address."""
+    """Return the domain under which Claude shows the views of a server.
+
+    `url` is the public address of the server.
+    """
     if not url.startswith(("https://", "http://")):
         raise ServerError(f"{url[:100]!r} is not the public address of an endpoint, such as https://shop.example/mcp")
     return f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.{CLAUDE_DOMAIN}"

@@ -1,4 +1,4 @@
-"""Lines that prove each other: numbered, each bound to the one before by an HMAC, the last one said to be the last.
+"""Numbered lines, each bound to the one before by an HMAC, with a final line.
 
 Writing and checking, with no file and no clock in sight. A chain begins with a line of kind `open`, ends with one of
 kind `end`, and names itself in every line, so that several processes can write to one file.
@@ -23,11 +23,11 @@ _MIN_KEY: Final = 16
 
 
 def audit_key(secret: str | bytes) -> bytes:
-    """The key of a chain; `ValueError` for a secret that is too short to be one."""
+    """Derive the key of a chain; `ValueError` for a secret that is too short."""
     given = secret.encode() if isinstance(secret, str) else secret
     if len(given) < _MIN_KEY:
         raise ValueError(f"An audit key has at least {_MIN_KEY} bytes")
-    # A key of its own even where somebody uses one secret for everything.
+    # A key of its own even where one secret is used for everything.
     return hmac.digest(given, b"toolwire audit chain 1", "sha256")
 
 
@@ -67,7 +67,10 @@ class AuditChain:
 
 
 def encode(entry: Mapping[str, Any]) -> bytes:
-    """JSON in plain ASCII: nothing in it can end a line, or steer the terminal that shows it."""
+    """Encode an entry as plain ASCII JSON.
+
+    Nothing in it can end a line, or control the terminal that shows it.
+    """
     try:
         line = msgspec.json.encode(entry)
         if line.isascii() and b"\x7f" not in line:
@@ -80,7 +83,7 @@ def encode(entry: Mapping[str, Any]) -> bytes:
 
 
 def mac_of(line: bytes) -> str | None:
-    """The HMAC that a line says it has; None for what is no line of a chain."""
+    """Return the HMAC at the end of a line; None if the line has none."""
     tail = line[-_TAIL:]
     if len(tail) < _TAIL or not tail.startswith(_MAC) or not tail.endswith(b'"}'):
         return None
@@ -92,7 +95,10 @@ def mac_of(line: bytes) -> str | None:
 
 
 class Finding(NamedTuple):
-    """Something that is not as it was written: in which line of what was read, 0 for none of them."""
+    """Something that is not as it was written.
+
+    `line` counts the lines that were read; 0 means the whole log.
+    """
 
     line: int
     text: str
@@ -119,7 +125,7 @@ class _Point(NamedTuple):
 
 
 class _State:
-    """The state of one chain so far: its last right line, and the last wrong line after that, if any."""
+    """The state of one chain: its last valid line, and a wrong line after that."""
 
     __slots__ = ("detour", "ended", "point")
 
@@ -159,7 +165,7 @@ class ChainVerifier:
         except (ValueError, RecursionError):
             mac = None
         if mac is None or len(line) > MAX_LINE:
-            self._find("is no line of an audit log, or not a whole one")
+            self._find("is not a line of an audit log, or not a whole one")
             return
         state = self._chains.setdefault(entry.chain, _State())
         here = _Point(entry.n, bytes.fromhex(mac))
@@ -169,7 +175,7 @@ class ChainVerifier:
             self._seen.add(here.mac[:16])
         else:
             self._find(_wrong(entry, state))
-            # The next line may go on from here or from before, so that one wrong line is not held against the others.
+            # The next line may continue from here or from before: one wrong line does not make the next ones wrong.
             state.detour = here
         if (anchored := self._anchors.pop((entry.chain, entry.n), mac)) != mac:
             self._find(f"is not the line {entry.n} of chain {entry.chain} that was anchored ({anchored[:16]}…)")
@@ -192,11 +198,11 @@ class ChainVerifier:
                 self._check_seen(chain, n, mac)
 
     def _check_seen(self, chain: str, n: int, mac: str) -> None:
-        """Look for a line of another chain that stood in the file when a genuine line was written."""
+        """Check a line of another chain that this chain has seen."""
         if bytes.fromhex(mac) in self._seen or chain in self._missed:
             return
         known = self._chains.get(chain)
-        # A line that is there and wrong, or missing between others, was found already.
+        # A line that is wrong, or missing between two lines, was found already.
         if known is None:
             self._find(f"has seen chain {chain} up to its line {n}, and the whole chain is missing")
         elif known.last < n:
@@ -204,7 +210,10 @@ class ChainVerifier:
         self._missed.add(chain)
 
     def end(self, *, may_be_open: bool = False) -> list[Finding]:
-        """Return the findings after the last line. Only a log that is being written may have chains without an end."""
+        """Return the findings after the last line.
+
+        Only the chains of a log that is still being written may lack an end.
+        """
         if not self.lines:
             # A log is begun with its first line, so that nothing is not what was written.
             self.findings.append(Finding(0, "there is no line: the log was emptied, or it is not the log"))
@@ -226,7 +235,7 @@ def _wrong(entry: _Line, state: _State) -> str:
     if entry.n == known + 1:
         return f"was changed: it is not line {entry.n} of chain {entry.chain} as it was written"
     if detour is not None and entry.n == detour.n + 1:
-        # The line before is there, and wrong: nothing is missing between the two.
+        # The line before exists and is wrong: nothing is missing between the two.
         return f"was changed, or the line before it was: it is not line {entry.n} of chain {entry.chain} as written"
     if entry.n <= known:
         return f"is line {entry.n} of chain {entry.chain} again, or in the wrong place"

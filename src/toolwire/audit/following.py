@@ -1,6 +1,6 @@
 """Following a file that several processes append their chains to.
 
-A chain proves its own lines and says nothing of the others. So every writer notes how far the other chains have come,
+A chain proves its own lines and no other chain. So every writer notes how far the other chains have come,
 in lines of its own: then no chain can be taken out of the file without a gap in the memory of another one.
 """
 
@@ -27,10 +27,10 @@ _PREFIX: Final = len(b'\n{"chain":"') + 16 + len(b'"')
 
 
 class Follower:
-    """Reads what others append to a file, from now on.
+    """Reads what other processes append to a file, from now on.
 
-    `last` is the HMAC of the line that is the last one now, if there is one. A chain that was there before is not
-    followed: either that line belongs to it, or somebody else follows it.
+    `last` is the HMAC of the current last line, if there is one. Chains that exist already are not followed: either
+    that line belongs to them, or another process follows them.
     """
 
     def __init__(self, path: Path, own: str) -> None:
@@ -46,8 +46,8 @@ class Follower:
         self._closed = False
         self._open_at_end()
 
-    def look(self) -> Seen:
-        """Read on to the end of the file; give the last line of each chain that has grown since the last look."""
+    def read_new_lines(self) -> Seen:
+        """Read to the end of the file; return the last line of each grown chain."""
         with self._lock:
             if self._closed:
                 return {}
@@ -56,7 +56,7 @@ class Follower:
             if self._file is not None:
                 self._read_on(self._file)
                 if identify_file(self._file) != identify_file(self._path):
-                    # The file was moved away, and everybody goes on in a new one.
+                    # The file was moved away, and every process continues in a new one.
                     self._close()
                     self._open()
                     if self._file is not None:
@@ -105,13 +105,16 @@ class Follower:
     def _read_on(self, file: int) -> None:
         while block := self._read_some(file):
             whole, newline, rest = (self._rest + block).rpartition(b"\n")
-            # What is longer than any line is nobody's line, and is not kept until its end comes.
+            # What is longer than any line is not a line of a chain, and is not kept until its end comes.
             self._rest = rest if len(rest) <= MAX_LINE else b""
             if newline:
-                self._take(b"\n" + whole)
+                self._find_last_lines(b"\n" + whole)
 
-    def _take(self, lines: bytes) -> None:
-        """Look for chains that begin, then for the last line of each. Both run at the speed of a search for bytes."""
+    def _find_last_lines(self, lines: bytes) -> None:
+        """Find new chains in the lines, then the last line of each chain.
+
+        Both run at the speed of a search for bytes.
+        """
         at = lines.find(_OPENING)
         while at >= 0:
             opening = _START.match(lines, at - _PREFIX) if at >= _PREFIX else None
@@ -134,7 +137,7 @@ class Follower:
 
 
 def identify_file(file: int | Path) -> tuple[int, int] | None:
-    """Return what tells a file from one that takes its place; None where there is none."""
+    """Return the device and inode of a file; None if it does not exist."""
     try:
         status = os.fstat(file) if isinstance(file, int) else file.stat()
     except FileNotFoundError:

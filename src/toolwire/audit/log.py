@@ -1,4 +1,4 @@
-"""`AuditLog`: takes records at the speed of a call, and hands them to a thread that writes them.
+"""`AuditLog`: queues records without delaying a call; a thread writes them.
 
 A sink that is slow, blocks or fails holds up no call. What it has not taken yet waits here, in a queue of bounded
 length; when that is full, calls are refused before they run, or, where the log is not required, counted as lost.
@@ -31,7 +31,7 @@ _BATCH: Final = 1000
 # Waited after the first line, so that those that follow share one waking of the thread and one write.
 _PAUSE: Final = 0.01
 _RETRY: Final = 1.0
-# How often a writer notes in its own chain how far the others have come.
+# How often a writer notes in its own chain how far the other chains have come.
 _LOOK_EVERY: Final = 5.0
 
 
@@ -51,12 +51,12 @@ class AuditLog:
         queue: int = 10_000,
         max_arguments: int = 8192,
     ) -> None:
-        """`key` signs the lines; it is `TOOLWIRE_AUDIT_KEY` unless it is given, and no secret of anything else.
+        """`key` signs the lines; by default it is `TOOLWIRE_AUDIT_KEY`. Use it for nothing else.
 
-        `anchor` is a second place. It is told how far the log has come when a chain begins, after every `anchor_every`
-        lines and at the end: somebody who can cut the log but not reach that place is found out. `redact` names
-        arguments that no line shows, and `mask` patterns, on top of what the policies of the server say. Arguments of
-        more than `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
+        `anchor` is a second place. It gets the current position when a chain begins, after every `anchor_every` lines
+        and at the end: a person who can cut the log but not reach that place is found out. `redact` names arguments
+        that no line shows, and `mask` patterns, on top of what the policies of the server say. Arguments of more than
+        `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
         """
         given = key if key is not None else os.environ.get(KEY_VARIABLE)
         if not given:
@@ -93,7 +93,10 @@ class AuditLog:
         return writer is None or self._process != os.getpid() or writer.lines.qsize() < self._limit
 
     def record(self, entry: Mapping[str, Any]) -> None:
-        """Add a line about a call. Nothing that becomes of it is raised: the call has been made."""
+        """Add a line about a call.
+
+        Never raises: the call has already been made.
+        """
         if self._process != os.getpid():
             self._start_anew()
         with self._lock:
@@ -112,20 +115,23 @@ class AuditLog:
                 self._write("call", {"time": now(), "unreadable": True})
 
     def shown(self, arguments: Callable[[], Any], size: int, redaction: Redaction | None = None) -> Any:
-        """Return the arguments of a call as a line shows them, given their size in bytes of JSON."""
+        """Return the arguments as a line shows them; `size` is their JSON in bytes."""
         if size > self.max_arguments:
             return {"omitted": size}
         return (redaction or self.redaction).arguments(arguments())
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write the final line and wait until all has arrived; whether it has. A later record opens a new chain."""
+        """Write the final line and wait until all lines have arrived.
+
+        Returns whether they have. A later record opens a new chain.
+        """
         if self._process != os.getpid():
             return True  # Nothing was recorded here.
         with self._lock:
             writer, chain = self._writer, self._chain
             if writer is None or chain is None:
                 return True
-        seen = self._look()
+        seen = self._read_other_chains()
         with self._lock:
             if self._chain is not chain:
                 return True  # Another thread has closed it meanwhile.
@@ -143,23 +149,23 @@ class AuditLog:
             follower.close()
         return writer.finish(timeout)
 
-    def _look(self) -> Seen:
-        """Read how far the other chains in the same file have come since the last look."""
+    def _read_other_chains(self) -> Seen:
+        """Read how far the other chains in the same file have grown."""
         follower = self._follower
         try:
-            return {} if follower is None else follower.look()
+            return {} if follower is None else follower.read_new_lines()
         except OSError:
             return {}  # The writer says what is wrong with the file.
 
     def _note_others(self, chain: AuditChain) -> None:
-        """Bind the lines of other processes into a chain, so that nobody can take them out of the file unseen."""
-        seen = self._look()
+        """Record the positions of other processes' chains, so that none can be removed unnoticed."""
+        seen = self._read_other_chains()
         with self._lock:
             if seen and self._chain is chain:
                 self._write("seen", {"time": now(), "seen": seen})
 
     def _start_anew(self) -> None:
-        """This is another process than the one that wrote before: it has no thread yet, and a chain of its own."""
+        """Reset after a fork: this process gets its own thread and its own chain."""
         self._lock = threading.Lock()
         self._writer = self._chain = self._follower = None
         self._lost = 0
@@ -193,7 +199,7 @@ class AuditLog:
 
 
 class _Writer:
-    """The thread of one chain. It takes lines in batches and tries until the sinks have taken them."""
+    """The thread of one chain, which writes lines in batches and retries until delivered."""
 
     def __init__(self, sinks: list[Sink], note_others: Callable[[], None]) -> None:
         self._note_others = note_others
@@ -215,7 +221,7 @@ class _Writer:
         return written
 
     def _work(self) -> None:
-        while self._take():
+        while self._receive_batch():
             self._deliver()
             if time.monotonic() - self._looked >= _LOOK_EVERY:
                 self._looked = time.monotonic()
@@ -224,7 +230,7 @@ class _Writer:
         for sink in self._sinks:
             sink.close()
 
-    def _take(self) -> bool:
+    def _receive_batch(self) -> bool:
         """Wait for lines and hand them to their sinks; False after the last one."""
         taken = [self.lines.get()]
         if taken[0] is not None:

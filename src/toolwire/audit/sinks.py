@@ -1,4 +1,4 @@
-"""Sinks for the lines of an audit log: a file, a logger, or any function of a line."""
+"""Sinks of an audit log: a file, a logger, or a function that takes lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AS_IT_IS: Final[int] = getattr(os, "O_BINARY", 0)
 
 
 class Sink(ABC):
-    """Takes lines and delivers them, in order and none of them twice, however often delivering fails."""
+    """Delivers lines in order, each once, and retries after a failure."""
 
     def __init__(self) -> None:
         self.reset()
@@ -33,7 +33,10 @@ class Sink(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Deliver what waits; raises when that fails, and what was not delivered goes on waiting."""
+        """Deliver the waiting lines.
+
+        Raises when that fails, and keeps what was not delivered.
+        """
 
     def follow(self, own: str) -> Follower | None:
         """Follow what other chains than `own` write there, where that can be read."""
@@ -65,7 +68,10 @@ class _FunctionSink(Sink):
 
 
 class FileSink(Sink):
-    """Appends to a file that only its owner can read. A file that was moved away is begun anew under its name."""
+    """Appends to a file that only its owner can read.
+
+    After the file was moved away, a new one is begun under its name.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +115,7 @@ class FileSink(Sink):
         return self._file
 
     def _ends_within_a_line(self) -> bool:
-        """Return whether a process that was killed left half a line, which must not swallow the next one."""
+        """Return whether a killed process left half a line, which would swallow the next one."""
         with self.path.open("rb") as file:
             if file.seek(0, os.SEEK_END) == 0:
                 return False

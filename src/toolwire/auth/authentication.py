@@ -1,4 +1,4 @@
-"""The gate of one HTTP application. It checks the token of every request before the body is read."""
+"""Authentication for one HTTP application: check the token before the body is read."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Gate:
             throttled = None if is_accepted else _throttled(asker)
             principal = await self._verified(sent, throttled, asker, scope, headers)
             if not is_accepted and principal is not self._nobody:
-                self._accepted.keep(digest, None)
+                self._accepted.put(digest, None)
         except ExpiredToken as error:
             # Many clients behind one address may come with a token that was good until a moment ago.
             raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
@@ -190,7 +190,10 @@ class Gate:
     def _admitted(
         self, principal: Principal, sent: RequestCredentials | None, scope: Scope, headers: dict[str, str]
     ) -> Principal:
-        """Return the principal and drop the credentials; raise `HttpRefusal` if it is not allowed or lacks a scope."""
+        """Return an allowed principal after removing the credentials from the headers.
+
+        Raises `HttpRefusal` if it is not allowed or lacks a scope.
+        """
         if not self._server.allows(principal):
             raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
         if not self._server.scopes <= self._effective(principal.scopes):
@@ -222,14 +225,14 @@ class Gate:
         return self._server.allows(principal)
 
     def admit_by(self, make: Callable[[Gate, ResourceServer], Admit]) -> None:
-        """Have another function admit callers from now on, in place of `admit`, which it may call.
+        """Replace the function that admits callers; the new one may call `admit`.
 
         `make` gets the gate and its server. A gate without such a function pays nothing for it.
         """
         self.admit = make(self, self._server)
 
     def add_pages(self, make: Callable[[Gate, ResourceServer, ResourcePages | None, str, str], ResourcePages]) -> None:
-        """Serve further pages before all others, where the address for browsers is known.
+        """Serve further pages before the existing ones, if the public address is known.
 
         `make` gets the gate, its server, the pages of the server, the address, and the path of the endpoint.
         """
@@ -243,7 +246,10 @@ class Gate:
         return None if address is None else FromAddress(self._in_vain, address)
 
     async def _verify_signed(self, sent: RequestCredentials, throttled: Throttled, asker: Asker | None) -> Principal:
-        """Return the principal of a signed token, which cannot be guessed; raise `Throttled` for any other."""
+        """Return the principal of a signed token.
+
+        Signed tokens cannot be guessed, so they are not throttled. Any other token raises `Throttled`.
+        """
         if self._signed is not None and sent.header not in self._headers:
             try:
                 principal = await self._signed.verify_for(sent.token, asker)
@@ -310,7 +316,10 @@ class Gate:
     # --- turning away ---
 
     def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
-        """Return the challenge for a request that needs these scopes, and those that every request needs."""
+        """Return the challenge for a request that lacks scopes.
+
+        It names these scopes and those that every request needs.
+        """
         wanted = self._server.scopes.union(scopes)
         log.info("%s refused with 403: this needs %s", _caller(scope), ", ".join(sorted(wanted)))
         return self._challenge(scope, headers, wanted, "insufficient_scope", "This needs more scopes")
@@ -357,7 +366,7 @@ class Gate:
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Answer a request for the metadata, or for a page of an authorization server; False for others."""
+        """Answer a request for the metadata or a sign-in page; return False for any other."""
         for pages in self._pages:
             scope[ASKER] = self._asker(scope)
             if await pages.serve(path, scope, headers, receive, send):
@@ -382,7 +391,7 @@ class Gate:
         return f"{base}{WELL_KNOWN}{self._path.rstrip('/')}" if base and self._server.authorization_servers else ""
 
     def _base(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Return the public address under which this application is mounted; "" if the request does not tell it."""
+        """Return the public address of this application; empty if the request does not show it."""
         if self._public is not None:
             return self._public
         host = headers.get("host", "")
@@ -404,7 +413,7 @@ def _throttled(asker: Asker | None) -> Throttled | None:
 def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
     """Count an unknown token for its address; raise `Throttled` after too many."""
     if asker is not None and _UNCOUNTED not in scope:
-        # What was judged counts, also for an address that has to wait since others of its tokens were judged beside.
+        # A token that was checked counts, also when the address has to wait for its other tokens.
         try:
             asker.check()
         finally:
@@ -412,7 +421,10 @@ def _count_in_vain(asker: Asker | None, scope: Scope) -> None:
 
 
 def _with_scopes_of(principal: Principal, other: Principal) -> Principal:
-    """Return a caller with the scopes that it has as another principal, too; raise `HttpRefusal` for another caller."""
+    """Return a principal with only the scopes that `other` has, too.
+
+    Raises `HttpRefusal` if they are two callers.
+    """
     if (principal.provider, principal.subject) != (other.provider, other.subject):
         raise HttpRefusal(403, "This is another caller")
     if principal.scopes <= other.scopes:
@@ -460,7 +472,9 @@ def make_gate(
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:
-    """Return the principal of these headers, as a server with this `auth=` would; None if it lets everybody in.
+    """Return the principal of these headers, as a server with this `auth=` would.
+
+    None if it accepts every request.
 
     `auth` is the value of `Server(auth=)`, with its allowlist and its scopes. Raise `Unauthorized` for a caller that is
     refused; its `status` is the status that the server would answer with. Raise `Unavailable` if the token cannot be

@@ -1,4 +1,4 @@
-"""The credentials of an HTTP request: a bearer token (RFC 6750), or one bound to a key (RFC 9449)."""
+"""The credentials of a request: a bearer or DPoP token (RFC 6750, RFC 9449)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ class MalformedCredentials(Exception):
     """The error for malformed credentials. Its text says what is wrong."""
 
 
-def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> RequestCredentials | None:
-    """Return the credentials of a request; None if it has none of a known kind. Raise `MalformedCredentials`.
+def credentials(headers: Mapping[str, str], key_headers: Iterable[str] = ()) -> RequestCredentials | None:
+    """Return the credentials of a request; None if it has none of a known kind.
 
-    `others` are the names, in lower case, of headers that contain only a key.
+    Raises `MalformedCredentials`.
+
+    `key_headers` are the names, in lower case, of headers that contain only a key.
     """
     value = headers.get("authorization")
-    if others and (keys := [(name, headers[name]) for name in others if name in headers]):
+    if key_headers and (keys := [(name, headers[name]) for name in key_headers if name in headers]):
         if len(keys) > 1 or value is not None:
             raise MalformedCredentials("Send one key or token, in one header")
         name, key = keys[0]
@@ -62,7 +64,7 @@ def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Reque
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token of a request; None for a header that is missing or malformed.
+    """Return the bearer token of a request; None if the header is missing or malformed.
 
     The names of the headers may be in any case.
     """

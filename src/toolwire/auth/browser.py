@@ -1,4 +1,4 @@
-"""The browser of a user on the pages of a server: its cookie, its forms, the frame of pages, and who sits there."""
+"""Browsers on the pages of a server: cookies, forms, page layout and sign-in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolwire.protocol.sealing import encode_base64url
 
 _BYTES: Final = 32
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
-#: Headers of an answer that must not be kept, and whose address must not be told to the next page.
+#: Headers of an answer that must not be kept, and whose address must not reach the next page.
 NO_STORE: Final[HeaderList] = ((b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"))
 
 #: The page loads nothing and runs nothing, and no other page can put it into a frame. Its address stays here; with
@@ -56,7 +56,7 @@ PageResponse: TypeAlias = tuple[int, bytes, HeaderList]
 
 
 class BadPage(Exception):
-    """A problem that is shown to the user, because there is no address to send the user back to."""
+    """A problem that is shown on a page, because no redirect is safe."""
 
 
 class SignInBegun(NamedTuple):
@@ -65,7 +65,7 @@ class SignInBegun(NamedTuple):
     url: str
     """The address that the browser is sent to."""
     state: str
-    """The parameter by which the answer is recognised."""
+    """The parameter that identifies the answer."""
     memory: str
     """The text that is needed when the answer comes. It is secret."""
 
@@ -78,7 +78,7 @@ class SignedIn(NamedTuple):
 
     principal: Principal
     proof: str
-    """The token by which `identify_again` finds the user again. It is secret."""
+    """The token with which `identify_again` finds the user again. It is secret."""
 
     def __repr__(self) -> str:
         return f"SignedIn({self.principal!r})"
@@ -86,7 +86,7 @@ class SignedIn(NamedTuple):
 
 @runtime_checkable
 class BrowserSignIn(Protocol):
-    """Finds out who sits at a browser, by the authorization that the callers of the server use."""
+    """Identifies the user of a browser with the authorization that the server's callers use."""
 
     callback: str
     """The path that the browser comes back to."""
@@ -105,7 +105,7 @@ class BrowserSignIn(Protocol):
 
 
 class BrowserCookie:
-    """A cookie with a random value. A page is bound to the browser that it was shown to by a digest of the value."""
+    """A cookie with a random value, whose digest binds a page to its browser."""
 
     def __init__(self, name: str, public_url: str, seconds: float) -> None:
         # No other host can set a cookie with this prefix, nor can plain http. So it is not used on plain http.
@@ -113,18 +113,18 @@ class BrowserCookie:
         self._name = f"__Host-{name}" if self._is_secure else name
         self._seconds = seconds
 
-    def of(self, headers: Mapping[str, str]) -> str | None:
-        """Return the value that a browser has; None for a browser that was not seen lately."""
+    def read_value(self, headers: Mapping[str, str]) -> str | None:
+        """Return the value that a browser sent; None if it has no valid cookie."""
         pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
         values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._name]
         return values[0] if len(values) == 1 and _VALUE(values[0]) else None
 
     def given(self, headers: Mapping[str, str]) -> tuple[str, tuple[bytes, bytes]]:
-        """Return the value of a browser, a new one where it has none, and the header that keeps it there.
+        """Return the value of a browser, perhaps a new one, and its Set-Cookie header.
 
-        The value stays, so that several pages in one browser do not disturb each other.
+        A value stays the same, so that several pages in one browser do not disturb each other.
         """
-        value = self.of(headers) or secrets.token_urlsafe(_BYTES)
+        value = self.read_value(headers) or secrets.token_urlsafe(_BYTES)
         secure = "; Secure" if self._is_secure else ""
         # Lax, since a provider sends the user back from another site.
         cookie = f"{self._name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(self._seconds)}{secure}"
@@ -132,7 +132,7 @@ class BrowserCookie:
 
 
 def form_of(encoded: bytes) -> dict[str, str]:
-    """Return the parameters of a request; an empty dict if one comes twice (OAuth 2.1 section 3.1)."""
+    """Parse the parameters of a form; empty if one comes twice (OAuth 2.1 section 3.1)."""
     try:
         pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, max_num_fields=40)
     except ValueError:
@@ -142,7 +142,10 @@ def form_of(encoded: bytes) -> dict[str, str]:
 
 
 def digest(text: str) -> str:
-    """Return SHA-256 as text. For a code verifier this is the S256 challenge (RFC 7636 section 4.2)."""
+    """Return SHA-256 as base64url text.
+
+    For a code verifier this is the S256 challenge (RFC 7636 section 4.2).
+    """
     return encode_base64url(sha256(text.encode()).digest())
 
 
@@ -152,7 +155,7 @@ def page(title: str, body: str) -> bytes:
 
 
 def error_page(text: str) -> bytes:
-    """Make the page for a problem, when there is no address to send the user back to."""
+    """Make the page that shows a problem to the user."""
     body = f"<p>{escape(text)}</p><p>Close this page, and start again from the application.</p>"
     return page("This did not work", body)
 

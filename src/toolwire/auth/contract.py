@@ -1,4 +1,4 @@
-"""The protocol between an HTTP transport and the object that signs its requests, and the simplest: a fixed token."""
+"""The protocol of objects that authorize HTTP requests, and a fixed bearer token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Auth(Protocol):
 
 
 class Bearer:
-    """A token that somebody else obtained. A server that refuses it is not asked twice."""
+    """A token that the application already has.
+
+    A server that refuses it does not get a second request.
+    """
 
     def __init__(self, token: str) -> None:
         # A line break in a token would begin another header.
@@ -41,7 +44,10 @@ class Bearer:
 
 @runtime_checkable
 class PerServer(Protocol):
-    """Makes an `Auth` for each server. The `Auth` also serves other URLs that the server names."""
+    """Makes an `Auth` for each server.
+
+    The `Auth` also serves other URLs that the server names.
+    """
 
     def at(self, server_url: str, /) -> Auth: ...
 

@@ -45,7 +45,7 @@ class CredentialToken(Struct, frozen=True):
 
 
 def credential(name: str, *, scopes: Iterable[str] = ()) -> Callable[..., Awaitable[str]]:
-    """Return a function for `Depends` that gives a tool the token of an account at another service.
+    """Give a tool the token of an account at another service, with `Depends`.
 
     `name` is that of an entry in `credentials=` of the server, which says whose account it is. `scopes` are what the
     tool needs beside the scopes there. Where the caller has not connected an account yet, the tool does not run: the

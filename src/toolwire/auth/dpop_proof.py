@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: the proof that the sender holds the key (RFC 9449)."""
+"""DPoP proofs: check that the sender of a token holds its key (RFC 9449)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Proofs:
-    """Checks the proofs of one server. Each is good for one request, on every process that shares the store."""
+    """Checks the DPoP proofs of one server.
+
+    Each proof is good for one request, on every process that shares the store.
+    """
 
     def __init__(self, marks: Marks, *, clock: Callable[[], float] = time.time) -> None:
         self._marks = marks
@@ -75,19 +78,22 @@ class Proofs:
 
 
 def bound_key(principal: Principal) -> str | None:
-    """Return the thumbprint of the key that a token is bound to; None if it is bound to none."""
+    """Return the thumbprint of the key that a token is bound to, or None."""
     confirmation = principal.claims.get("cnf")
     bound = confirmation.get("jkt") if isinstance(confirmation, dict) else None
     return bound if isinstance(bound, str) else None
 
 
 def is_bound(principal: Principal) -> bool:
-    """Return whether a token needs a proof: of a key, or of a certificate (RFC 8705)."""
+    """Return whether a token is bound to a key or a certificate (RFC 8705)."""
     return principal.claims.get("cnf") is not None
 
 
 def _is_same(address: Any, url: str) -> bool:
-    """Return whether `htu` is this request's address; query and fragment do not count (RFC 9449 section 4.3)."""
+    """Return whether `htu` is the request's address without query and fragment.
+
+    RFC 9449 section 4.3.
+    """
     named = _normal(address) if isinstance(address, str) else None
     return named is not None and named == _normal(url)
 

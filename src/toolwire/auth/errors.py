@@ -11,7 +11,7 @@ _SHOWN: Final = 200
 
 
 def quoted(text: str) -> str:
-    """Return a text of the other side in a form that fits into a message: one line, printable, short."""
+    """Make a text of the other side fit for a message: one line, printable, short."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN])
 
 
@@ -29,7 +29,7 @@ class Refused(SignInFailed):
 
 
 class NeedsLogin(Unauthorized):
-    """A person has to open `url` and sign in, and nobody is here to do it.
+    """A person has to open `url` and sign in, and this program cannot ask one.
 
     Afterwards the browser is sent to the redirect URI. Hand the whole address it was sent to (or the code alone, where
     the person was only shown a code) to `finish`, or to `OAuth.finish` in another process that shares the storage; then
@@ -37,7 +37,7 @@ class NeedsLogin(Unauthorized):
     """
 
     def __init__(self, url: str, finish: Callable[[str], Awaitable[None]]) -> None:
-        super().__init__(f"Somebody has to sign in first: open {url}")
+        super().__init__(f"A person has to sign in first: open {url}")
         self.url: str = url
         self._finish = finish
 
@@ -46,7 +46,10 @@ class NeedsLogin(Unauthorized):
 
 
 class NotConnected(Unauthorized):
-    """The owner has not connected an account yet, or has to connect it again. `scopes` are what it needs."""
+    """The owner has to connect an account, or connect it again.
+
+    `scopes` are what it needs.
+    """
 
     def __init__(self, name: str, scopes: tuple[str, ...] = ()) -> None:
         super().__init__(f"There is no account for {name!r}")

@@ -103,7 +103,7 @@ def key_type(algorithm: str) -> str:
 
 
 def import_keys(keys: Iterable[Any]) -> list[PublicKey]:
-    """Return the public keys of a key set, without keys that we cannot use (RFC 7517 section 5)."""
+    """Read the public keys of a key set, without unusable ones (RFC 7517 section 5)."""
     found: list[PublicKey] = []
     for each in keys:
         if len(found) >= MAX_KEYS:
@@ -115,7 +115,10 @@ def import_keys(keys: Iterable[Any]) -> list[PublicKey]:
 
 
 def import_key(parameters: Any) -> PublicKey | None:
-    """Return a JWK as a public key; None for a symmetric, weak or unknown key, or one that is not for signatures."""
+    """Read a JWK as a public key for signatures.
+
+    None for a symmetric, weak or unknown key, or one for another use.
+    """
     if not isinstance(parameters, dict) or parameters.get("use", "sig") != "sig":
         return None
     operations = parameters.get("key_ops")
@@ -149,7 +152,7 @@ _PUBLIC_MEMBERS: Final = frozenset({"kty", "n", "e", "crv", "x", "y", "alg", "ki
 
 
 def import_private_key(key: str | bytes, algorithm: str) -> Any:
-    """Read a private key for an algorithm from PEM or a JWK; raise `ValueError` if it is none."""
+    """Read a private key from PEM or a JWK; raise `ValueError` for anything else."""
     data = msgspec.json.decode(key) if key[:1] in ("{", b"{") else key
     found = _joserfc("jwk").import_key(data, key_type(algorithm))
     if not found.is_private:

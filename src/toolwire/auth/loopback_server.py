@@ -32,10 +32,10 @@ Respond: TypeAlias = Callable[[str, asyncio.StreamReader], Awaitable[Reply]]
 
 
 class LoopbackServer:
-    """Answers each request with what `respond` returns for its head, on a connection of its own.
+    """Answers each HTTP request on loopback with what `respond` returns for its head.
 
     Requests with a method that is not in `methods`, those that are too long or too slow, and those that `respond`
-    raises ValueError for, get no answer. Programs that hold connections open keep nobody else out.
+    raises ValueError for, get no answer. Programs that hold connections open keep no other program out.
     """
 
     def __init__(self, respond: Respond, methods: Sequence[str] = ("GET",)) -> None:
@@ -96,10 +96,10 @@ class LoopbackServer:
                 reply.when_done()
 
     async def _read_head(self, reader: asyncio.StreamReader) -> str:
-        """Read the head of a request; raise ValueError at the first byte that begins none of the allowed ones."""
+        """Read the head of a request; raise ValueError for a method that is not allowed."""
         start = b""
         while start not in self._starts:
             start += await reader.readexactly(1)
             if not any(each.startswith(start) for each in self._starts):
-                raise ValueError("This is no request for a page")
+                raise ValueError("This is not a request for a page")
         return (start + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

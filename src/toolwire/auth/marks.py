@@ -1,4 +1,4 @@
-"""Marks of values that are good once, such as codes, refresh tokens and proofs of a key.
+"""Marks of values that can be used once: codes, refresh tokens, proofs of a key.
 
 A mark takes room in the store for as long as its value would be valid, and callers decide how many there are. So all
 marks together take half of the values that the store keeps at most, and one caller leaves a share of it.
@@ -22,13 +22,15 @@ class Marks:
     """Marks in the store, the same for all processes that share it."""
 
     def __init__(self, kv: KV, share: float = 0.25) -> None:
-        """`share`: how much of the values of the store the marks of one caller may be."""
+        """`share`: how much of the store the marks of one caller may use."""
         room: int = getattr(kv, "max_items", _MAX_ITEMS)
         self._kv = kv
         self._budget = StorageBudget(max(room // 2, 1), share, "marks of used values", of=room)
 
     async def use(self, key: str, seconds: float, caller: Caller, number: int = 0) -> Mark | None:
-        """Return the mark of a value; None if it was used before. Raise `Taken` where there is no room.
+        """Mark a value as used. Return None if it was used before.
+
+        Raises `Taken` if there is no room.
 
         `number` is its place in a series of values, which has one mark: the earlier ones count as used, too.
         """
@@ -63,7 +65,7 @@ class Mark:
     __slots__ = ("_budget", "_counted", "_key", "_kv", "_number", "_seconds")
 
     def __init__(self, kv: KV, budget: StorageBudget, key: str, seconds: float, number: int, counted: int) -> None:
-        """`counted` is the number of the mark in the budget; 0 where it was counted before."""
+        """`counted` is the number in the budget; 0 if it was counted before."""
         self._kv = kv
         self._budget = budget
         self._key = key

@@ -37,7 +37,9 @@ def entra(
     fetch: Fetch = fetch,
     **options: Any,
 ) -> ResourceServer:
-    """Microsoft Entra ID, for one tenant and the application registration `client_id` that stands for this server.
+    """Microsoft Entra ID, for one tenant and the application registration of this server.
+
+    `client_id` is the id of that registration.
 
     * Whether tokens have the v1.0 or the v2.0 form is a setting of the registration, null means v1.0; the two differ in
       issuer and audience, so both are accepted

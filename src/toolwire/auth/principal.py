@@ -12,10 +12,13 @@ from toolwire.protocol.surrogates import is_encodable
 
 
 class Principal(Struct, frozen=True):
-    """The caller of a request. Two principals are the same caller when provider and subject are equal."""
+    """The caller of a request.
+
+    Two principals are the same caller when provider and subject are equal.
+    """
 
     subject: str
-    """The id of the caller at the provider. It is unique there, and never given to somebody else."""
+    """The id of the caller at the provider. It is unique there, and never given to another caller."""
     provider: str = ""
     """Who vouches for them: the issuer of their token, or the name of a verifier."""
     username: str | None = None
@@ -43,9 +46,9 @@ class Principal(Struct, frozen=True):
 
 
 class TokenPrincipal(Principal, frozen=True, dict=True):
-    """A principal together with the token of the request, where a credential is made of the token.
+    """A principal with the token of the request, from which a credential is made.
 
-    The token is no field: a principal that is stored, compared or shown is without it.
+    The token is not a field: a principal that is stored, compared or shown is without it.
     """
 
 
@@ -72,7 +75,10 @@ def token_of(principal: Principal | None) -> str | None:
 
 
 def scopes_of(value: str | Iterable[str] | None) -> frozenset[str]:
-    """Return scopes from one text with spaces (RFC 6749 section 3.3), from a list, or from nothing."""
+    """Read scopes from a text with spaces, from a list, or from None.
+
+    RFC 6749 section 3.3.
+    """
     if value is None:
         return frozenset()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A server that takes tokens: what it asks of callers, what it tells those it turns away, where it says whom it trusts.
+"""OAuth resource server: required scopes, 401 and 403 challenges, metadata.
 
 The MCP server as an OAuth resource server (2025-06-18 basic/authorization onwards; RFC 6750, RFC 9728).
 """
@@ -36,7 +36,10 @@ class ResourcePages(Protocol):
     """The pages that a resource server serves besides its metadata."""
 
     def is_for_browsers(self, path: str) -> bool:
-        """Return whether a path is that of a page for people. Programs of any origin may use the others."""
+        """Return whether a path is a page for people.
+
+        The other paths may be used by programs of any origin.
+        """
 
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -45,7 +48,7 @@ class ResourcePages(Protocol):
 
 
 class ResourceServer:
-    """A resource server: it verifies tokens and answers those it refuses.
+    """A resource server: verifies tokens and challenges callers without a valid one.
 
     * `verifier`: tells whose token it is: one of the verifiers here, any callable, or a list of those.
     * `authorization_servers`: where tokens come from, by issuer; they are published, so that clients find them.
@@ -56,7 +59,7 @@ class ResourceServer:
     * `allow_usernames`: callers with these user names are let in, too, in any case of letters. Only for verifiers whose
       names are unique (`GitHub`, `ApiKeys`, or one of your own with `unique_usernames = True`).
     * `enabled`: False lets everybody in, as if there were no `auth=`.
-    * `sign_in`: the client by which the pages of this server sign users in at an authorization server, as `UserOAuth`.
+    * `sign_in`: the client that signs users of our pages in at an authorization server, as `UserOAuth`.
       By default the server registers itself there.
     * `advertise`: turns a scope into the form in which clients have to ask for it.
     """
@@ -122,7 +125,7 @@ class ResourceServer:
         return _picks(self._allow, principal) if callable(self._allow) else principal.subject in self._allow
 
     def scope_text(self, scopes: Iterable[str]) -> str:
-        """Return scopes as a text, in the form in which clients ask for them, in the order of names."""
+        """Return scopes as a text for clients, in the order of names."""
         return " ".join(self._advertise(each) for each in sorted(set(scopes) - _NOT_OURS))
 
     def metadata(self, resource: str) -> dict[str, Any] | None:

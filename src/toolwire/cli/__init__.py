@@ -57,15 +57,15 @@ def start() -> int:
 
 
 def _collect_again() -> None:
-    """Collect garbage from now on, but not what is there already."""
+    """Turn garbage collection on again, but never collect the objects that exist now."""
     gc.freeze()
     gc.enable()
 
 
 def main(argv: Sequence[str] | None = None, *, loaded: Callable[[], None] | None = None) -> int:
-    """Run a command and return its exit status: 0 done, 1 failed, 2 used wrongly, 3 no server reached.
+    """Run a command and return its exit status.
 
-    `loaded` is called before the command runs.
+    0: done, 1: failed, 2: used wrongly, 3: no server reached. `loaded` is called before the command runs.
     """
     words = sys.argv[1:] if argv is None else argv
     try:

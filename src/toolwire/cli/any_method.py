@@ -1,4 +1,4 @@
-"""`toolwire request TARGET METHOD [KEY=VALUE …]`: send a request of any method, such as one of an extension."""
+"""`toolwire request TARGET METHOD [KEY=VALUE …]`: send a request of any method."""
 
 from __future__ import annotations
 

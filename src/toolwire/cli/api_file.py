@@ -1,4 +1,4 @@
-"""Servers of API descriptions, as `toolwire run` serves them: a lock file, or a description with a choice.
+"""Servers of API descriptions for `toolwire run`: a lock file, or a description.
 
 `toolwire run api.lock.json` needs no code. What was chosen and reviewed stands in the lock file.
 """
@@ -23,7 +23,7 @@ _MARK: Final = b'"toolwire-openapi-lock/'
 
 
 def is_api_file(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file may be an API description or a lock file: it is no Python file."""
+    """Return whether a file may be an API description or a lock file, not Python."""
     return Path(path).suffix.lower() in SUFFIXES
 
 
@@ -44,7 +44,9 @@ def make_server(
     rate: list[str] | None = None,
     credentials: Mapping[str, str] | None = None,
 ) -> Server:
-    """Make the server of an API. Raise `UsageError` where nothing is chosen, and `ServerError` for a wrong description.
+    """Make the server of an API.
+
+    Raise `UsageError` where nothing is chosen, and `ServerError` for a wrong description.
 
     * `everything`: offer all operations of a description. A lock file has its own choice.
     * `bridge`: offer three tools that list, describe and call the operations.

@@ -1,4 +1,4 @@
-"""`toolwire bridge URL`: a server at a URL, for a client that can only start a command."""
+"""`toolwire bridge URL`: a server at a URL, for a client that starts commands."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _headers(arguments: Namespace) -> dict[str, str]:
 
 
 def _auth(arguments: Namespace, headers: dict[str, str]) -> Any:
-    """Return the token that was given, or a sign-in in the browser, whose tokens are kept."""
+    """Return the given token, or a sign-in in the browser, whose tokens are stored."""
     given = targets.token(arguments, arguments.url)
     if given is not None or arguments.no_sign_in or any(name.lower() == "authorization" for name in headers):
         return given
@@ -91,5 +91,5 @@ def _auth(arguments: Namespace, headers: dict[str, str]) -> Any:
 
 
 def _tell(line: str) -> None:
-    """Say on standard error what happens. The client shows it, or keeps it in a log."""
+    """Report progress on standard error. The client shows it, or logs it."""
     note(f"toolwire: {line}")

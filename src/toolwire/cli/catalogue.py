@@ -1,4 +1,4 @@
-"""The tools, resources, templates and prompts of a server, fetched page by page up to a limit."""
+"""Fetch the components of a server page by page, up to a limit."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ KINDS: Final = tuple(_METHODS)
 
 
 class Offered(Struct):
-    """The components of a server, by kind; `cut` names the kinds that had more than `MOST`.
+    """The components of a server, by kind.
 
-    `missing` are the servers behind a gateway whose components are missing.
+    `cut` names the kinds that had more than `MOST`. `missing` are the servers behind a gateway whose components are
+    missing.
     """
 
     tools: list[t.Tool] = []

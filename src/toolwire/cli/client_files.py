@@ -22,7 +22,7 @@ _LOCK_SECONDS: Final = 10.0
 
 
 class ClientFile(NamedTuple):
-    """A client: its title, its configuration file, and the member of the file that holds its servers."""
+    """A client: its title, its configuration file, and where that holds servers."""
 
     title: str
     path: Callable[[], Path]
@@ -137,7 +137,10 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    """Return the text of the file with the server added, and the entry that had its name before."""
+    """Add a server to the text of a file.
+
+    Returns the text, and the entry that had its name before.
+    """
     old = _text_of(path)
     servers = _parse(path, old).get(member, {})
     if not isinstance(servers, dict):
@@ -154,7 +157,10 @@ def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tup
 
 
 class _Numbers:
-    """Numbers of a file as they are written there: a float does not hold all of them, nor the way they are written."""
+    """Numbers of a file, exactly as they are written there.
+
+    A float does not hold all of them, nor the way they are written.
+    """
 
     def __init__(self) -> None:
         # No text of the file is taken for a number.

@@ -1,7 +1,7 @@
-"""`toolwire dev FILE`: serve a file over HTTP, load it again when it changes, and show it in the inspector.
+"""`toolwire dev FILE`: serve a file over HTTP, with reloading and the inspector.
 
-Clients stay connected over a change and are told which lists changed. If the file cannot be loaded, the terminal and
-the page say why, and the last version that worked is still served.
+Clients stay connected over a change and learn which lists changed. If the file cannot be loaded, the terminal and the
+page say why, and the last version that worked is still served.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--port", type=options.port, default=8000, help="the port of the server; 0 takes any free one (default: 8000)"
     )
     parser.add_argument("--path", type=options.path, default="/mcp", help="the path of its endpoint (default: /mcp)")
-    options.add_caller(parser, "the caller in the inspector (default: nobody in particular, without restrictions)")
+    options.add_caller(parser, "the caller in the inspector (default: an anonymous one without restrictions)")
     options.add_log_level(parser)
     options.add_page(parser, "--inspector-port")
 
@@ -110,7 +110,7 @@ class Development:
     def _report_blocked(self, loop: asyncio.AbstractEventLoop, found: BlockedLoop) -> None:
         note(f"toolwire: {found.file}, line {found.line}: {found.text}")
         note(f"    {found.code}")
-        # The page belongs to the loop, so it is told when the loop runs again.
+        # The page belongs to the loop, so it learns of it when the loop runs again.
         loop.call_soon_threadsafe(partial(self.inspector.note, "problem", **found._asdict()))
 
     def _report(self, failed: LoadFailed | None) -> None:
@@ -118,7 +118,10 @@ class Development:
 
 
 class _AsCaller:
-    """The server as one caller sees it. The caller sits at this machine and needs no token."""
+    """The server as one caller sees it.
+
+    The caller is at this machine and needs no token.
+    """
 
     def __init__(self, server: Serving, principal: Principal | None) -> None:
         self._server = server
@@ -130,7 +133,7 @@ class _AsCaller:
 
 
 class _PageLogHandler(logging.Handler):
-    """A log handler that shows warnings and errors in the page, with the line that raised."""
+    """Shows warnings and errors in the page, with the line that raised."""
 
     def __init__(self, inspector: Inspector) -> None:
         super().__init__(logging.WARNING)

@@ -124,7 +124,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
 
 
 async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagnosis]:
-    """Check the server as a client sees it: the revisions that it speaks, and its tools."""
+    """Check the server as a client sees it: its revisions and its tools."""
     try:
         async with targets.client(arguments, extensions=RENDERS_APPS) as client:
             revision = seen.revision = client.revision
@@ -148,7 +148,7 @@ async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagno
 
 
 async def _leaving(arguments: Namespace, tools: list[t.Tool], leave: Leave) -> Diagnosis:
-    """Leave during a call of the tool that the user named, or of a tool that only reads."""
+    """Disconnect during a call of the named tool, or of one that only reads."""
     if arguments.call is None:
         name = next((tool.name for tool in tools if lint_views.is_harmless(tool)), None)
         if name is None:

@@ -1,4 +1,4 @@
-"""Checks of `toolwire doctor` for a server at a URL: addresses, Origin and Host, sign-in, streaming through proxies."""
+"""Checks of `toolwire doctor` for a URL: addresses, Origin, Host, sign-in, streaming."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ from toolwire.protocol.revisions import MODERN, is_modern
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20
 _STREAM_SECONDS: Final = 5.0
-_LEAVING: Final = "One call must not hold up the others: await what is slow, or run it in a thread."
+_LEAVING: Final = "One call must not hold up other calls: await what is slow, or run it in a thread."
 
 
 async def check(url: str, headers: Mapping[str, str], patience: float) -> AsyncIterator[Diagnosis]:
-    """Run every check of a server at a URL. The first failure to reach it ends them."""
+    """Run every check of a server at a URL.
+
+    The first failure to reach it ends them.
+    """
     async with HttpPool() as pool:
         doctor = _Doctor(pool, url, headers, patience)
         try:
@@ -99,7 +102,10 @@ class _Doctor:
         self._fetch = partial(fetch, max_bytes=_READ, seconds=patience)
 
     async def ask(self, method: str, *, url: str | None = None, **headers: str) -> HttpResponse:
-        """Send a request of 2026-07-28. The body of the answer is read unless it is a stream."""
+        """Send a request of 2026-07-28.
+
+        The body of the answer is read unless it is a stream.
+        """
         return await self._read(*_modern(method, {}, headers), url)
 
     async def _read(
@@ -122,7 +128,10 @@ class _Doctor:
     # --- signing in ---
 
     async def sign_in(self, response: HttpResponse) -> Diagnosis:
-        """Follow the steps from the challenge to the authorization server, and name the step that fails."""
+        """Follow the steps of a sign-in, and name the step that fails.
+
+        They lead from the challenge to the authorization server.
+        """
         if self._headers:
             # Sign-in is checked as a client without credentials sees it.
             response = await _Doctor(self._pool, self._url, {}, self._patience).ask("server/discover")
@@ -138,7 +147,7 @@ class _Doctor:
         try:
             found = await self._walk(discover(self._url, challenge))
         except NothingPublished:
-            return good("sign-in", "by a token that is handed out elsewhere, such as an API key")
+            return good("sign-in", "by a token from another place, such as an API key")
         except TransportError as error:
             advice = "Clients have to reach what the metadata names: check the address of the authorization server."
             return bad("sign-in", str(error), advice)
@@ -165,7 +174,10 @@ class _Doctor:
         return warning("sign-in", "anybody may use it", advice)
 
     async def _walk(self, flow: Flow[Discovered]) -> Discovered:
-        """Carry out a flow. A public server must not send us to addresses of our own network."""
+        """Run a flow.
+
+        A public server must not send us to addresses of our own network.
+        """
         vet = None if _is_local(self._url) else public_addresses.is_public
         async with HttpPool(vet=vet) as pool:
             wanted = next(flow)
@@ -196,7 +208,10 @@ class _Doctor:
         return warning("slash", f"{other} is answered with {response.status}", "Answer on both: users type both.")
 
     async def origin(self, usual: int) -> Diagnosis:
-        """Check that a strange Origin is refused (2026-07-28 basic/transports); else any web page may use it."""
+        """Check that a foreign Origin is refused (2026-07-28 basic/transports).
+
+        Otherwise any web page may use the server.
+        """
         response = await self.ask("server/discover", origin=f"https://{STRANGER}")
         if response.status == 403:
             return good("Origin", "a strange web page is refused")
@@ -206,7 +221,10 @@ class _Doctor:
         return judge("Origin", "a strange web page may use it", "Refuse an Origin that is not on a list, with 403.")
 
     async def host(self, usual: int) -> Diagnosis:
-        """Check that a strange Host is refused: a name that was rebound to this machine shows in Host."""
+        """Check that a foreign Host is refused.
+
+        A name that was rebound to this machine shows in Host.
+        """
         if not _is_local(self._url):
             return skipped("Host", "only a server on this machine can be reached under a strange name")
         response = await self.ask("server/discover", host=STRANGER)
@@ -261,11 +279,11 @@ class _Doctor:
             else:
                 after = await self._read({"id": 3, "method": "ping"}, session)
         except ToolwireError as error:
-            return bad("leaving", f"nobody is answered after a client left during a call of {tool}: {error}", _LEAVING)
+            return bad("leaving", f"no client gets an answer after one left during a call of {tool}: {error}", _LEAVING)
         if after.status >= 300:
             found = f"the next request is answered with {after.status} after a client left during a call of {tool}"
             return bad("leaving", found, _LEAVING)
-        return good("leaving", f"it goes on when a client leaves during a call of {tool}")
+        return good("leaving", f"it continues when a client leaves during a call of {tool}")
 
     async def _begin(self, revision: str) -> dict[str, str]:
         """Open a session as the older clients do; return its headers."""

@@ -1,4 +1,4 @@
-"""Checks of `toolwire doctor` for a server process: how fast it answers, its standard output, its end."""
+"""Checks of `toolwire doctor` for a process: speed, standard output, end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def check(
 
 
 async def _greet(channel: ProcessChannel, patience: float) -> tuple[bool, list[str]]:
-    """Send `initialize`; return whether an answer came, and the lines before it that are no messages."""
+    """Send `initialize`; return whether it was answered, and stray lines before it."""
     stray: list[str] = []
     channel.write(msgspec.json.encode(_HELLO))
     return await _answer(channel, _HELLO["id"], patience, stray), stray
@@ -149,7 +149,10 @@ async def _ending(channel: ProcessChannel) -> Diagnosis:
 
 
 async def _seconds_to_leave(channel: ProcessChannel) -> float | None:
-    """End the input of a server and measure how long it takes to end; None if it does not end by itself."""
+    """Close the input of a server and measure how long it takes to end.
+
+    None if it does not end by itself.
+    """
     begun = time.monotonic()
     await channel.close()
     seconds = time.monotonic() - begun

@@ -1,4 +1,4 @@
-"""Checks of `toolwire doctor --for VENDOR`: whether a vendor's own MCP client can use a server."""
+"""Checks of `toolwire doctor --for VENDOR`: can the vendor's client use a server?"""
 
 from __future__ import annotations
 

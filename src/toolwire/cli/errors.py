@@ -10,4 +10,7 @@ UNREACHED: Final = 3
 
 
 class UsageError(Exception):
-    """A mistake that the user can put right. It is shown as one line, with exit status 2."""
+    """A mistake that the user can correct.
+
+    It is shown as one line, with exit status 2.
+    """

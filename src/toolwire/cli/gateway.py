@@ -94,7 +94,7 @@ def main(arguments: Namespace) -> int:
 
 
 class _Page:
-    """The page of the inspector, served in the process of a gateway and for as long as the gateway."""
+    """The page of the inspector, served in the process of a gateway."""
 
     def __init__(self, arguments: Namespace) -> None:
         # Imported here because most gateways are served without a page.

@@ -1,4 +1,4 @@
-"""`toolwire gateway pins list|approve FILE`: look at the tools that wait for an approval, and approve them."""
+"""`toolwire gateway pins list|approve FILE`: show tools that wait for approval; approve them."""
 
 from __future__ import annotations
 

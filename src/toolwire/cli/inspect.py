@@ -64,7 +64,7 @@ def main(arguments: Namespace) -> int:
 
 
 def _stores(address: str | None) -> Stores | None:
-    """Return the store of the server; None where nobody names one."""
+    """Return the store of the server; None if none is named."""
     if address is not None:
         return open_store(address)
     address = os.environ.get(STORES_VARIABLE)
@@ -73,7 +73,10 @@ def _stores(address: str | None) -> Stores | None:
 
 
 def _gateway(target: str) -> Gateway | None:
-    """Return the gateway that a file describes, to be inspected from inside; None for any other target."""
+    """Return the gateway that a file describes; None for any other target.
+
+    It is inspected from inside.
+    """
     # Imported here because few targets are files of a gateway.
     from toolwire.gateway.config import gateway_of, is_gateway_file
 
@@ -131,13 +134,16 @@ def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
 
 
 def saved_requests(target: str) -> SavedRequests:
-    """Return the saved requests of a target. The folder counts, because a path names another file elsewhere."""
+    """Return the saved requests of a target.
+
+    The folder counts, because a path names another file in another folder.
+    """
     server = target if targets.is_url(target) else f"{target} in {Path.cwd()}"
     return SavedRequests(server, FileStorage(client_files.own_folder() / "inspector"))
 
 
 def announce_page(address: str, *, open_it: bool) -> None:
-    """Print the address of the page, and open it when somebody sits at this machine."""
+    """Print the address of the page, and open it at an interactive terminal."""
     note(f"toolwire: the inspector is at {address} (Ctrl+C ends it)")
     if open_it and sys.stderr.isatty():
         webbrowser.open(address)

@@ -59,9 +59,10 @@ def main(arguments: Namespace) -> int:
 
 
 def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
-    """Return the URL, or the command that starts the server from any folder: clients start it in one of their own.
+    """Return the URL, or a command that starts the server from any folder.
 
-    Return None for a Python server that does not start; the user has been told why.
+    Clients start it in a folder of their own. Returns None for a Python server that does not start, after a message to
+    the user.
     """
     place = targets.locate(target)
     if targets.is_url(place.target):
@@ -83,9 +84,10 @@ def _from_anywhere(word: str) -> str:
 
 
 def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) -> list[str] | None:
-    """Return the first command whose server answers. If none does, tell the user what is wrong with the first.
+    """Return the first command whose server answers.
 
-    Each command runs in an empty folder, because a client starts it in a folder of its own.
+    If none does, show the user what is wrong with the first. Each command runs in an empty folder, because a client
+    starts it in a folder of its own.
     """
     label, problems, errors = Path(target).name, [], ServerErrors()
     with TemporaryDirectory() as elsewhere:
@@ -121,7 +123,7 @@ def _problem(
 
 
 def _name(target: str) -> str:
-    """Name the server after its file, or after the folder of a file with a common name such as server.py."""
+    """Name the server after its file, or after the folder of `server.py` and the like."""
     if targets.is_url(target):
         return re.sub(r"[^A-Za-z0-9_-]+", "-", target.split("/")[2].partition(":")[0])
     file = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
@@ -172,7 +174,7 @@ def _install(
         return FAILED
     _show(out, client, path, name, before, entry)
     if before == entry:
-        out.line("The entry is there already; nothing was written.")
+        out.line("The entry exists already; nothing was written.")
         return DONE
     if arguments.dry_run:
         return DONE
@@ -202,7 +204,7 @@ def _show(
     before: dict[str, Any] | None,
     entry: dict[str, Any],
 ) -> None:
-    """Show the change and the exact command that the client will run, and no other entry of the file."""
+    """Show the change and the client's exact command, but no other entries."""
     out.heading(f"{client.title}: {path}")
     for sign, value in (("-", before), ("+", entry)):
         if value is not None and not (sign == "-" and before == entry):

@@ -1,4 +1,4 @@
-"""`KEY=VALUE` pairs of the command line, read as the types that a JSON Schema asks for."""
+"""`KEY=VALUE` pairs of the command line, converted by a JSON Schema."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(words: Sequence[str], schema: Schema | None = None) -> dict[str, A
 
 
 def checker(schema: Schema) -> schemas.Validator | None:
-    """Compile the schema that arguments are checked against before they are sent; None if it cannot be used."""
+    """Compile the schema that checks arguments before sending; None if unusable."""
     try:
         return schemas.compile(schema, what="the input schema")
     except schemas.SchemaError:
@@ -46,7 +46,7 @@ def checker(schema: Schema) -> schemas.Validator | None:
 
 
 def understood(found: dict[str, Any], validator: schemas.Validator | None) -> dict[str, Any]:
-    """Turn text into the type that the schema asks for. Where the schema asks for text, the text stays as it is."""
+    """Convert texts to the types that the schema asks for."""
     if validator is None:
         return found
     wrapped = {name: _in_array(value, _member(validator.schema, (name,))) for name, value in found.items()}
@@ -69,7 +69,10 @@ def _object(word: str) -> dict[str, Any]:
 
 
 def _put(found: dict[str, Any], key: str, value: Any, schema: Schema | None) -> None:
-    """Set a member. A key with dots is a path, unless the schema has a property of that very name."""
+    """Set a member.
+
+    A key with dots is a path, unless the schema has a property of that very name.
+    """
     properties = {} if schema is None else schema.get("properties")
     whole = schema is None or (isinstance(properties, dict) and key in properties)
     *path, last = [key] if whole else key.split(".")
@@ -93,14 +96,20 @@ def _member(schema: Any, path: Sequence[str]) -> Any:
 
 
 def _in_array(value: Any, schema: Any) -> Any:
-    """Put a single text into a list where the schema wants an array, unless the text is an array written as JSON."""
+    """Wrap a single text in a list where the schema wants an array.
+
+    A text that is an array in JSON stays as it is.
+    """
     if isinstance(value, str) and isinstance(schema, dict) and schema.get("type") == "array":
         return value if value.lstrip().startswith("[") else [value]
     return value
 
 
 def check_spelling(given: dict[str, Any], schema: Schema) -> None:
-    """Raise `UsageError` for an argument that is almost one that is missing, before anybody is asked for that."""
+    """Raise `UsageError` for an argument that is almost a missing one.
+
+    That is checked before the user is asked for the missing one.
+    """
     members = schema.get("properties")
     strange = [name for name in given if name not in members] if isinstance(members, dict) else []
     for name in required_names(schema):

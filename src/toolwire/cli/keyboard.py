@@ -1,4 +1,4 @@
-"""A line from the person at the terminal, read while the event loop goes on."""
+"""A line from the user at the terminal, read while the event loop runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _LONGEST: Final = 64 * 1024
 
 
 def is_there() -> bool:
-    """Return whether somebody can be asked: standard input and standard error are a terminal."""
+    """Return whether a user can be asked: standard input and error are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class Keyboard:
-    """The person at the terminal. Questions go to standard error, so that standard output has results only."""
+    """The user at the terminal.
+
+    Questions go to standard error, so that standard output has results only.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -71,7 +74,10 @@ class Keyboard:
 
 
 def _discard_typed() -> None:
-    """Discard what was typed ahead at a terminal: it cannot be the answer to a question that was not shown."""
+    """Discard what was typed ahead at a terminal.
+
+    It cannot be the answer to a question that was not shown.
+    """
     if not sys.stdin.isatty():
         return
     if sys.platform == "win32":
@@ -86,7 +92,10 @@ def _discard_typed() -> None:
 
 
 def _read_line(descriptor: int) -> bytes:
-    """Read one line. A terminal returns whole lines; anything else is read byte by byte to the end of a line."""
+    """Read one line.
+
+    A terminal returns whole lines; anything else is read byte by byte to the end of a line.
+    """
     line = b""
     while not line.endswith(b"\n") and len(line) < _LONGEST:
         try:

@@ -1,4 +1,4 @@
-"""`toolwire lint TARGET`: find what makes tools, views or skills hard to use, and what they take of a model's context.
+"""`toolwire lint TARGET`: find what makes tools, views or skills hard to use.
 
 TARGET is a server, or a folder of skills.
 """
@@ -88,7 +88,10 @@ def _is_python(arguments: Namespace) -> bool:
 
 
 def _source_findings(arguments: Namespace) -> list[LintFinding]:
-    """Check the source of a Python server for missing awaits, and for calls that a question repeats."""
+    """Check the source of a Python server for missing awaits and repeated calls.
+
+    A question to the user repeats the calls before it.
+    """
     # Imported here because only Python servers need it.
     from toolwire.cli import lint_awaits, lint_replay, server_source
 

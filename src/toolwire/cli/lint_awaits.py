@@ -68,7 +68,7 @@ def check_module(tree: ast.Module, file: str) -> Iterator[LintFinding]:
 
 
 def _handler_of(call: ast.Call, parents: Mapping[ast.AST, ast.AST]) -> ast.AsyncFunctionDef | None:
-    """Return the async function whose context this call uses for a method that has to be awaited."""
+    """Return the async function whose context this call uses without `await`."""
     match call.func:
         case ast.Attribute(value=ast.Name(id=holder), attr=method) if method in METHODS:
             for scope in _scopes(call, parents):
@@ -97,7 +97,7 @@ def _parameters(scope: _Scope) -> Iterator[str]:
 
 
 def _is_never_awaited(node: ast.expr, parents: Mapping[ast.AST, ast.AST], *, is_stored: bool = False) -> bool:
-    """Return whether the value of an expression is dropped, or used as a value that is no coroutine.
+    """Return whether a value is dropped, or used where a coroutine makes no sense.
 
     `is_stored`: the expression is a variable that has the value.
     """

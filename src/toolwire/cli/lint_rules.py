@@ -1,4 +1,4 @@
-"""Rules of `toolwire lint` on clarity: names, descriptions, arguments, results and the tokens that a tool takes."""
+"""Rules of `toolwire lint` on clarity: names, descriptions, arguments, results, tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class LintFinding(Struct, frozen=True):
 
 
 def tool_tokens(tool: t.Tool) -> int:
-    """Estimate the tokens of what a client hands to the model: name, description and input schema."""
+    """Estimate the tokens of a tool for a model.
+
+    Clients send its name, description and input schema.
+    """
     return definition_tokens(tool.name, tool.description or "", tool.input_schema)
 
 
@@ -121,7 +124,7 @@ def _description(tool: t.Tool, is_python: bool) -> Iterator[LintFinding]:
 
 
 def _reading(tool: t.Tool, words: list[str]) -> Iterator[LintFinding]:
-    """Check that a tool which says that it only reads has no name that says otherwise."""
+    """Check that a tool which only reads has no name that says otherwise."""
     if tool.annotations is UNSET or tool.annotations.read_only_hint is not True:
         return
     verb = next((word for word in words[:2] if CHANGING_VERBS.fullmatch(word) is not None), None)

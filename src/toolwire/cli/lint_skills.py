@@ -1,4 +1,4 @@
-"""Rules of `toolwire lint` on folders of skills: what stops one from being served, and what makes it hard to use."""
+"""Rules of `toolwire lint` on folders of skills."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def load(folder: Path, prefix: str = "") -> LoadedFolder:
 
 
 def skill_tokens(skill: LoadedSkill) -> int:
-    """Estimate the tokens of what a host hands to the model when it loads a skill."""
+    """Estimate the tokens that a skill adds when a host loads it."""
     return count_tokens(skill.document.body)
 
 
@@ -205,7 +205,7 @@ def _links(skill: LoadedSkill, file: SkillFile, data: bytes, name: str) -> Itera
 
 
 def _is_without_gitattributes(folder: Path) -> bool:
-    """Say whether a folder is in a git repository that has no .gitattributes between the folder and its root."""
+    """Return whether a folder is in a git repository without .gitattributes above it."""
     for place in (folder, *folder.parents):
         if (place / ".gitattributes").is_file():
             return False

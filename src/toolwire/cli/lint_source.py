@@ -1,4 +1,7 @@
-"""The source of a Python server, as rules of `toolwire lint` read it. Nothing of it is run."""
+"""The source of a Python server for rules of `toolwire lint`.
+
+Nothing of it is run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def modules(source: ServerSource) -> Iterator[tuple[Path, ast.Module]]:
-    """Yield the file of a server, and the modules beside it that it imports, each with its tree."""
+    """Yield the server's file and the local modules it imports, each with its tree."""
     waiting, seen = [source.path], {source.path}
     while waiting and len(seen) <= MAX_FILES:
         path = waiting.pop()

@@ -1,7 +1,7 @@
-"""Rules of `toolwire lint` on portability: the parts of a tool's schema that model vendors refuse, by vendor.
+"""Rules of `toolwire lint` on portability: schema keywords that model vendors refuse.
 
-Clients strip some keywords without loss (`$schema`, `title`). Those are not reported. The others make a vendor's
-interface refuse the tool, or the request with all tools in it.
+Clients strip some keywords without loss (`$schema`, `title`). Those are not reported. The remaining ones make a
+vendor's interface refuse the tool, or the request with all tools in it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames"
 _MANY: Final = (*_CHOICES, "prefixItems", "items")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
-# Clients offer a model so many tools at most, those of all servers together. They leave the others out.
+# Clients offer a model so many tools at most, those of all servers together. They leave the rest out.
 _MOST_TOOLS: Final = {"Cursor": 40, "VS Code": 128}
 
 
 def too_many(count: int) -> Iterator[str]:
-    """Yield a sentence for each client that leaves out tools of a server with so many."""
+    """Yield a sentence for each client that drops tools of such a large server."""
     for client, most in _MOST_TOOLS.items():
         if count > most:
             yield f"{client} offers a model about {most} tools, those of all servers together; here are {count:,}"
@@ -110,7 +110,7 @@ def _parts(root: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _place(where: str, name: str) -> str:
-    """Write the place of a member. A long place is cut to the part that is shown."""
+    """Write the place of a member, cut to what is shown."""
     return (f"{where}.{name[:80]}" if where else name[:80])[:400]
 
 
@@ -149,7 +149,7 @@ def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[LintFinding]:
         yield found("hint", "vendor-format", f"uses the format {schema['format']}", STRICT, GEMINI)
     for name, _ in mapped(schema, ("properties",)):
         if not ANTHROPIC_PROPERTY.fullmatch(name):
-            text = f"has a member {name[:80]!r}, which is no plain name"
+            text = f"has a member {name[:80]!r}, which is not a plain name"
             yield found("error", "vendor-property", text, ANTHROPIC, GEMINI_LEGACY)
         elif not GEMINI_PROPERTY.fullmatch(name):
             text = f"has a member {name[:80]!r}, which is not made of letters, digits and _"

@@ -1,4 +1,4 @@
-"""Rules of `toolwire lint` on views of MCP Apps (UI001 to UI015): what leaves a view blank in some host.
+"""Rules of `toolwire lint` on views (UI001 to UI015), which some hosts show blank.
 
 The rules stand in `apps/checks.py`. They look at what a host sees, so they work on every server.
 """
@@ -78,7 +78,7 @@ def is_harmless(tool: t.Tool) -> bool:
 
 
 def public_endpoint(target: Any) -> str | None:
-    """Return the address of a target, if it is one by which hosts elsewhere reach the server."""
+    """Return the address of a target, if remote hosts can reach it."""
     if not isinstance(target, str) or not target.startswith(("https://", "http://")):
         return None
     try:

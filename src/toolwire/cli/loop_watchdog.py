@@ -1,4 +1,4 @@
-"""A watchdog for the event loop of a server under development: it reports code that blocks the loop.
+"""A watchdog for the event loop under development, which reports blocking code.
 
 A blocking call in an `async` function stops every client, and nothing else says so. A thread checks whether the loop
 still runs. If it does not, the stack of the loop's thread shows the line that blocks it.
@@ -35,7 +35,10 @@ class BlockedLoop(NamedTuple):
 
 @asynccontextmanager
 async def watched(tell: Callable[[BlockedLoop], None], seconds: float = SECONDS) -> AsyncIterator[None]:
-    """Watch the running loop within the block; `tell` is called once for each time it is blocked, in another thread."""
+    """Watch the running loop within the block.
+
+    `tell` is called once for each time it is blocked, in another thread.
+    """
     watch = _Watchdog(tell, seconds)
     watch.start()
     beating = asyncio.create_task(watch.beat())
@@ -68,13 +71,13 @@ class _Watchdog(threading.Thread):
             beat = self._beat
             if beat != self._told and time.monotonic() - beat > self._seconds:
                 self._told = beat
-                self._look()
+                self._report_block()
 
-    def _look(self) -> None:
+    def _report_block(self) -> None:
         stack = sys._current_frames().get(self._watched)
         frames = [] if stack is None else _since_the_command(traceback.extract_stack(stack))
         file, line, code = last_own(frames)
-        # A file that takes long to load blocks the loop once, which is no mistake.
+        # A file that takes long to load blocks the loop once, which is not a mistake.
         if file is not None and not any(frame.name == "<module>" for frame in frames):
             self._tell(BlockedLoop(_ADVICE, file, line, code))
 

@@ -1,4 +1,4 @@
-"""`toolwire new NAME --from api.yaml`: a project with typed code for the chosen operations of an API."""
+"""`toolwire new NAME --from api.yaml`: a project with typed code for an API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _FILES: Final = ("test_server.py", "pyproject.toml", "README.md", ".gitignore")
 
 
 def main(arguments: Namespace, folder: Path, was_there: bool) -> int:
-    """Write the project into a folder that is empty. One that was not there before goes when something is wrong."""
+    """Write the project into an empty folder.
+
+    A folder that did not exist before is removed when something is wrong.
+    """
     logs.install("warning")
     try:
         source = _copied(arguments, folder)
@@ -53,7 +56,10 @@ def main(arguments: Namespace, folder: Path, was_there: bool) -> int:
 
 
 def _copied(arguments: Namespace, folder: Path) -> str:
-    """Copy a description of files into the project; return its place there. A URL stays what it is."""
+    """Copy a description into the project; return its place there.
+
+    A URL stays what it is.
+    """
     given: str = arguments.source
     if is_lock(given):
         raise UsageError(f"{given} is a lock file: name the description that it was made of")

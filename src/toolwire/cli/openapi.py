@@ -1,4 +1,4 @@
-"""`toolwire openapi list|add|check`: look at an API description, choose its tools, and keep them in step."""
+"""`toolwire openapi list|add|check`: show, choose and update the tools of an API."""
 
 from __future__ import annotations
 

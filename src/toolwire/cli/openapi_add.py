@@ -1,4 +1,4 @@
-"""`toolwire openapi add FILE --tags pets --write api.lock.json`: choose operations of an API, and lock their tools."""
+"""`toolwire openapi add FILE --tags pets --write api.lock.json`: lock tools of an API."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def choices(arguments: Namespace, source: str, *, is_new: bool) -> tuple[list[Choice], list[Choice]]:
-    """Return what is kept and what is dropped. Raise `UsageError` where nothing is chosen for a new lock file."""
+    """Return what is kept and what is dropped.
+
+    Raises `UsageError` where nothing is chosen for a new lock file.
+    """
     keep: list[Choice] = [
         *(written(each, f"--operation {each}") for each in arguments.operation),
         *(written(each, f"--path {each}") for each in arguments.path),
@@ -101,7 +104,7 @@ def _target(arguments: Namespace) -> tuple[Path, Lock | None]:
     if not path.exists():
         return path, None
     if not is_lock(path):
-        raise UsageError(f"{path} exists and is no lock file: choose another name")
+        raise UsageError(f"{path} exists and is not a lock file: choose another name")
     return path, read_lock(path)
 
 
@@ -188,11 +191,11 @@ def _variable(title: str, scheme: str) -> str:
     return plain if plain[:1].isalpha() else f"API_{plain}"
 
 
-# --- what a person is told ---
+# --- output for people ---
 
 
 def show_chosen(out: screen.Screen, made: LockedApi, before: Lock | None) -> None:
-    """Show the tools of a lock, what they cost, and what clients make of their number."""
+    """Show the tools of a lock, their cost, and the limits of clients."""
     lock = made.lock
     known = set() if before is None else {each.tool for each in before.operations}
     rows = [
@@ -238,7 +241,10 @@ def _show_remarks(out: screen.Screen, made: LockedApi) -> None:
 
 
 def secrets_of(lock: Lock) -> list[str]:
-    """Return the lines that put the secrets of an API into the environment. People paste them into a shell."""
+    """Return the lines that export the secrets of an API.
+
+    People paste them into a shell.
+    """
     found: list[str] = []
     for scheme, value in (lock.settings.get("credentials") or {}).items():
         kind = lock.security_schemes.get(scheme, {}).get("type")

@@ -1,4 +1,4 @@
-"""`toolwire openapi check LOCK`: compare a lock file with the API as it describes itself now.
+"""`toolwire openapi check LOCK`: compare a lock file with the current API.
 
 The exit status is that of the worst change: 0 for none that matters, 4 for one to review, 5 for one that breaks calls,
 6 for an alarm.
@@ -148,7 +148,7 @@ def _texts(change: ApiChange, before: Lock, now: Lock) -> list[str]:
     old, new = _versions(change, before, now)
     if old is None or new is None or old.description == new.description:
         return []
-    return [f"- {_shown(old.description)}", f"+ {_shown(new.description)}"]
+    return [f"- {_shorten(old.description)}", f"+ {_shorten(new.description)}"]
 
 
 def _versions(change: ApiChange, before: Lock, now: Lock) -> tuple[LockedOperation | None, LockedOperation | None]:
@@ -160,6 +160,6 @@ def _versions(change: ApiChange, before: Lock, now: Lock) -> tuple[LockedOperati
     return None, None
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     plain = " ".join(text.split())
     return plain if len(plain) <= _TEXT else plain[: _TEXT - 1] + "…"

@@ -1,4 +1,4 @@
-"""`toolwire openapi list FILE`: show every operation of an API, and the tool that it would become."""
+"""`toolwire openapi list FILE`: show every operation of an API and its tool."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ _LAST_PORT: Final = 65_535
 
 
 def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = "") -> None:
-    """Add `--log-level`. It is None when the user leaves it out; the command then uses `default`."""
+    """Add `--log-level`.
+
+    It is None when the user leaves it out; the command then uses `default`.
+    """
     parser.add_argument(
         "--log-level",
         choices=tuple(LEVELS),
@@ -43,7 +46,10 @@ def add_stores(parser: ArgumentParser, what: str, *, is_written: bool = False) -
 
 
 def add_page(parser: ArgumentParser, port_option: str) -> None:
-    """Add the options of the inspector's page; `port_option` is the name of that for its port."""
+    """Add the options of the inspector's page.
+
+    `port_option` is the name of the option for its port.
+    """
     parser.add_argument(port_option, type=port, default=0, metavar="PORT", help="the port of the page (default: any)")
     parser.add_argument(
         "--view-port", type=port, default=0, metavar="PORT", help="the port of views of tools (default: any)"
@@ -91,7 +97,7 @@ def add_caller(parser: ArgumentParser, who: str) -> None:
 
 
 def check_caller(arguments: Namespace) -> None:
-    """Raise `UsageError` for `--scope` without `--as`, and for a caller that is no text."""
+    """Raise `UsageError` for `--scope` without `--as`, and for an unreadable caller."""
     if arguments.scopes and not arguments.subject:
         raise UsageError("--scope needs --as SUBJECT, which names the caller who has the scope")
     if arguments.subject:
@@ -128,7 +134,10 @@ def count(text: str) -> int:
 
 
 def _number(text: str, kind: Callable[[str], T]) -> T | None:
-    """Read a number; None for any other text. The parser of Python would name this module's functions instead."""
+    """Read a number; None for any other text.
+
+    The parser of Python would name this module's functions instead.
+    """
     try:
         return kind(text)
     except ValueError:

@@ -37,7 +37,7 @@ class CommandParser(ArgumentParser):
 
 
 def file_beside_words(words: Iterable[str]) -> Callable[[str], str]:
-    """Make the type of an argument that is a file where these words may stand, too."""
+    """Make the argument type of a file that may also be one of these words."""
 
     def check(name: str) -> str:
         # A text with a dot or a slash is meant as a file, which the command looks for itself.

@@ -1,4 +1,4 @@
-"""The files of new projects: the folders in `_templates/`, with values in place of words such as `template-name`.
+"""Make the files of new projects from `_templates/`, with placeholders replaced.
 
 The words leave each file valid for its tools, so that they can check it. Python code has `template_count`.
 

@@ -52,7 +52,10 @@ async def _get(arguments: Namespace) -> int:
 
 
 def _schema(prompt: t.Prompt) -> dict[str, Any]:
-    """Describe the arguments of a prompt as a JSON Schema, so that they are read and checked like those of a tool."""
+    """Describe the arguments of a prompt as a JSON Schema.
+
+    So they are read and checked like those of a tool.
+    """
     declared = [] if prompt.arguments is UNSET else prompt.arguments
     return {
         "type": "object",

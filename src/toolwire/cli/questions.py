@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal: for missing arguments, and on behalf of a server (elicitation)."""
+"""Questions at the terminal: for missing arguments, and for a server (elicitation)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Fields: TypeAlias = dict[str, dict[str, Any]]
 
 
 class Person(Protocol):
-    """Somebody who can be asked, such as `keyboard.Keyboard`."""
+    """A user who can be asked, such as `keyboard.Keyboard`."""
 
     def tell(self, text: str) -> None: ...
     async def ask(self, question: str) -> str | None: ...
@@ -121,7 +121,10 @@ def _tell_message(person: Person, heading: str, message: str) -> None:
 
 
 async def _field(person: Person, name: str, member: dict[str, Any], *, needed: bool) -> Any:
-    """Ask for one value until it fits the schema; UNSET if the person leaves it out."""
+    """Ask for one value until it fits the schema.
+
+    UNSET if the user leaves it out.
+    """
     validator = _checker(name, member)
     choices = _choices(member)
     if text := description_of(member):
@@ -179,7 +182,10 @@ def _checker(name: str, member: dict[str, Any]) -> schemas.Validator | None:
 
 
 def read_answer(name: str, given: Any, member: dict[str, Any]) -> Any:
-    """Read one scripted answer as the field asks for it: text like typed text, JSON as it stands."""
+    """Read one scripted answer as its field asks for it.
+
+    Text is read like typed text, JSON stays as it is.
+    """
     choices = _choices(member)
     if isinstance(given, list):
         return [_chosen(part, choices) if isinstance(part, str) else part for part in given]
@@ -199,7 +205,10 @@ def _value(
 
 
 def _chosen(text: str, choices: list[tuple[Any, str]]) -> Any:
-    """Find a choice by its value, its label or its number. The check of the schema refuses any other text."""
+    """Find a choice by its value, its label or its number.
+
+    The check of the schema refuses any other text.
+    """
     for value, label in choices:
         if text in (str(value), label):
             return value

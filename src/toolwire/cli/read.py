@@ -29,7 +29,7 @@ async def _read(arguments: Namespace) -> int:
     out = screen.results(arguments.color)
     async with request.opened(arguments) as asked:
         if arguments.uri is None:
-            raise request.unknown("resource", None, await _known(asked.client))
+            raise request.unknown("resource", None, await _list_uris(asked.client))
         try:
             contents = await asked.send(asked.client.read_resource(arguments.uri, on_progress=asked.progress))
         except ResourceNotFound as error:
@@ -42,12 +42,12 @@ async def _read(arguments: Namespace) -> int:
 
 
 async def _not_found(client: Client, uri: str, error: ResourceNotFound) -> UsageError:
-    known = await _known(client)
+    known = await _list_uris(client)
     if uri in known:
         return UsageError(f"the server lists the resource {uri!r} and does not find it: {error.message}")
     return request.unknown("resource", uri, known)
 
 
-async def _known(client: Client) -> list[str]:
+async def _list_uris(client: Client) -> list[str]:
     found = await catalogue.fetch(client, ("resources", "templates"))
     return [*(one.uri for one in found.resources), *(one.uri_template for one in found.templates)]

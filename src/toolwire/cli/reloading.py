@@ -1,4 +1,4 @@
-"""Reloading of a server file: `toolwire run --reload` and `toolwire dev` load it again when it changes.
+"""Reload a server file when it changes: `toolwire run --reload` and `toolwire dev`.
 
 A change of the file counts, and a change of any module of the user's own that the file imports.
 """
@@ -49,7 +49,7 @@ class LoadFailed(Struct):
 
 
 class StagedFile:
-    """The server of a file on a stage; the next version of the file takes its place whenever the file changes.
+    """The server of a file; a changed file replaces it while clients stay connected.
 
     `stage` is run like any server. `report` is called after each load, with the failure if there was one.
     """
@@ -122,7 +122,7 @@ def _tell(failed: LoadFailed | None, meanwhile: str) -> None:
 
 
 class Reloader:
-    """A server file, the user's own modules that it imports, and the time of their last change."""
+    """A server file, the user's modules that it imports, and their stamps."""
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
@@ -202,7 +202,10 @@ class Reloader:
         await self._files.changed()
 
     def _stamp(self, file: Path) -> Stamp:
-        """Return the stamp of a file; for a folder of components or skills, those of its files."""
+        """Return the stamp of a file.
+
+        For a folder of components or skills, those of its files.
+        """
         if not file.is_dir():
             return stamp_of(file)
         try:
@@ -253,7 +256,10 @@ def _installed() -> list[str]:
 
 
 def _is_local(module: ModuleType | None) -> bool:
-    """Return whether a module is the user's own: not installed, not part of Python, not part of this library."""
+    """Return whether a module is the user's own.
+
+    It is neither installed nor a part of Python or of this library.
+    """
     file = getattr(module, "__file__", None)
     if not file:
         return False
@@ -276,7 +282,9 @@ def _explained(trace: str, error: BaseException | None) -> LoadFailed:
 
 
 def where(error: BaseException | None) -> tuple[str | None, int | None, str | None]:
-    """Find the last line of the user's own code that an exception passed through: file, number and text.
+    """Find the last line of the user's code that an exception passed through.
+
+    Returns file, number and text.
 
     A `ServerError` with a cause reports a component file that failed. Its line is that of the cause. Skills that cannot
     be served name a line of a SKILL.md.
@@ -292,7 +300,10 @@ def where(error: BaseException | None) -> tuple[str | None, int | None, str | No
 
 
 def last_own(frames: Sequence[traceback.FrameSummary]) -> tuple[str | None, int | None, str | None]:
-    """Find the last frame in the user's own code: file, number and text of its line."""
+    """Find the last frame in the user's own code.
+
+    Returns file, number and text of its line.
+    """
     own = [frame for frame in frames if not frame.filename.startswith((*_installed(), "<"))]
     if not own:
         return None, None, None

@@ -1,4 +1,4 @@
-"""One request to a server: the options, the client and the answers of `call`, `read`, `prompt` and `request`."""
+"""One request to a server, for `call`, `read`, `prompt` and `request`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 class OpenRequest:
-    """A connected client. `--answer` or a person at the terminal answers the questions of its server."""
+    """A connected client.
+
+    `--answer`, or the user at the terminal, answers the questions of its server.
+    """
 
     def __init__(self, arguments: Namespace) -> None:
         self.progress: screen.ProgressLine = screen.ProgressLine()
@@ -62,7 +65,10 @@ class OpenRequest:
         )
 
     async def send(self, request: Awaitable[T]) -> T:
-        """Wait for the result of the request; raise `UsageError` if a question of the server had no answer."""
+        """Wait for the result of the request.
+
+        Raises `UsageError` if a question of the server had no answer.
+        """
         try:
             result = await request
         except ToolwireError as error:
@@ -77,7 +83,7 @@ class OpenRequest:
     async def complete(
         self, given: dict[str, Any], schema: dict[str, Any], *, unchecked: bool = False
     ) -> dict[str, Any]:
-        """Read arguments as the schema asks, ask the person for missing ones, and check them all."""
+        """Convert arguments, ask the user for missing ones, and check them all."""
         validator = key_values.checker(schema)
         given = key_values.understood(given, validator)
         if not unchecked:
@@ -122,9 +128,9 @@ async def opened(arguments: Namespace) -> AsyncIterator[OpenRequest]:
 
 
 def unknown(noun: str, name: str | None, known: list[str], missing: Sequence[str] = ()) -> UsageError:
-    """Return the error for a component that the server does not have, or that was not named.
+    """Return the error for a component that is unknown or was not named.
 
-    `missing` are the servers behind a gateway that it cannot reach: the component may be there.
+    `missing` are the servers behind a gateway that it cannot reach: they may have the component.
     """
     has = f"{', '.join(known[:_NAMES]) or 'none'}{', …' if len(known) > _NAMES else ''}"
     if missing:
@@ -138,7 +144,7 @@ def unknown(noun: str, name: str | None, known: list[str], missing: Sequence[str
 
 
 def _explained(error: ToolwireError) -> ToolwireError:
-    """Add advice to the error of a server that needs an extension, or asks a question nobody can answer."""
+    """Add advice to the error of a server that needs an extension or an answer."""
     if not isinstance(error, ProtocolError) or error.code != MISSING_CLIENT_CAPABILITY:
         return error
     needed = _extensions_in(error)

@@ -1,4 +1,4 @@
-"""`toolwire run FILE[:OBJECT]`: serve the server that a Python file or a lock file defines, over stdio or HTTP."""
+"""`toolwire run FILE[:OBJECT]`: serve a Python file or lock file, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--bridge", action="store_true", help="offer three tools that list, describe and call the operations"
     )
     openapi_options.add_calling(api)
-    options.add_caller(parser, "the caller over stdio (default: nobody in particular, without restrictions)")
+    options.add_caller(parser, "the caller over stdio (default: an anonymous one without restrictions)")
     options.add_log_level(parser)
     add_http_arguments(parser)
 
@@ -224,7 +224,10 @@ def _staged(spec: str) -> Any:
 
 
 def _give_way(handler: logging.Handler) -> None:
-    """Remove our log handler if the file has set up logging itself; otherwise each line would appear twice."""
+    """Remove our log handler if the file has set up logging itself.
+
+    Otherwise each line would appear twice.
+    """
     logger = logging.getLogger("toolwire")
     if handler in logger.handlers and {*logger.handlers, *logging.getLogger().handlers} != {handler}:
         logs.uninstall()

@@ -1,4 +1,4 @@
-"""Output of a command: results on standard output, notes and the progress of a call on standard error.
+"""Output of a command: results on standard output, notes and progress on standard error.
 
 All output of the command line passes a `Screen`, which makes text from a server harmless: no character of it steers the
 terminal, and it is one line wherever a line of our own is written, so that it cannot forge another. A terminal gets
@@ -27,7 +27,7 @@ from toolwire.protocol.errors import counted
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-# A terminal is shown this many characters of one text. The whole text is there when the output goes to a file.
+# A terminal gets this many characters of one text. A file gets the whole text.
 SHOWN_ON_TERMINAL: Final = 64 * 1024
 _GAP: Final = "  "
 _NARROWEST: Final = 8
@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def results(color: str = "auto") -> Screen:
-    """Return the screen for results: with `rich` on a terminal if it is installed, otherwise with plain text.
+    """Return the screen for results: with `rich` on a terminal if installed, else plain.
 
     Raise `MissingExtra` for `--color always` without `rich`.
     """
@@ -64,7 +64,7 @@ def note(text: str) -> None:
 
 
 def server_note(text: str) -> None:
-    """Write a line of a server's output to standard error, marked, and dimmed on a terminal.
+    """Write a line of a server's output to standard error, with a mark.
 
     Without the mark, a server could write a line that looks like one of this command.
     """
@@ -77,7 +77,9 @@ def server_note(text: str) -> None:
 
 @contextmanager
 def hold_output() -> Iterator[TextIO]:
-    """Hold back what is written to standard error, and write it at the end. Yield the stream for the question.
+    """Delay what is written to standard error until the block ends.
+
+    Yields the stream for the question.
 
     Without this, a server could extend or erase a question that a person is about to answer.
     """
@@ -92,7 +94,7 @@ def hold_output() -> Iterator[TextIO]:
 
 
 class HeldOutput(io.TextIOBase):
-    """A stream that keeps the beginning of what is written, and counts the lines of the rest."""
+    """A stream that stores the beginning of its text and counts the remaining lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -172,7 +174,7 @@ class Screen:
             self._write(_GAP.join(cells).rstrip() + "\n")
 
     def raw(self, data: str) -> None:
-        """Write text with sequences that a terminal has to obey. Never use it for raw text from a server."""
+        """Write text with sequences for the terminal. Never use it for a server's raw text."""
         self._write(data)
 
     def _bounded(self, text: str) -> tuple[str, int]:
@@ -233,7 +235,10 @@ class RichScreen(Screen):
 
 
 class ProgressLine:
-    """The progress of a call: one line on standard error that is drawn again and again, on a terminal only."""
+    """The progress of a call: one redrawn line on standard error.
+
+    It is shown on a terminal only.
+    """
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -271,7 +276,10 @@ def _is_number(value: Any) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """Write indented JSON. DEL and control characters beyond ASCII, which JSON leaves as they are, become escapes."""
+    """Write indented JSON with all control characters escaped.
+
+    JSON leaves DEL and those beyond ASCII as they are.
+    """
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     if is_printable(text.replace("\n", "").replace("\t", "")):
         return text

@@ -1,4 +1,4 @@
-"""Lines of a started server that explain its errors, for a command that does not show all of its output."""
+"""Lines of a started server that explain its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRACEBACK_LINES: Final = 400
 
 
 class ServerErrors:
-    """The last lines of the servers that a command started, and their tracebacks behind an error id."""
+    """The last lines of started servers, and their tracebacks behind an error id."""
 
     def __init__(self) -> None:
         self._finders: dict[str, TracebackFinder] = {}
@@ -29,14 +29,14 @@ class ServerErrors:
 
     def add(self, line: str) -> None:
         """Keep a line of the only server."""
-        self._keep("", line, line)
+        self._add_line("", line, line)
 
     def add_named(self, line: str) -> None:
-        """Keep a line of one of several servers, which begins with the name of the server."""
+        """Add a line of one of several servers, which begins with the server's name."""
         name, _, text = line.partition(": ")
-        self._keep(name, text, line)
+        self._add_line(name, text, line)
 
-    def _keep(self, name: str, text: str, line: str) -> None:
+    def _add_line(self, name: str, text: str, line: str) -> None:
         self._count += 1
         self._last.append((self._count, line))
         finder = self._finders.setdefault(name, TracebackFinder())
@@ -44,13 +44,13 @@ class ServerErrors:
             self._tracebacks.append((self._count, line))
 
     def note_failure(self, error: BaseException | None = None) -> None:
-        """Show the last lines, too, because a result or this error says that the server failed."""
+        """Show the last lines, too, if an error or result says that the server failed."""
         if error is None or (isinstance(error, ProtocolError) and error.code == INTERNAL_ERROR):
             self._has_failed = True
 
     def show(self) -> None:
         """Write to standard error what explains the errors of the server, once."""
-        # The author of the server wants to know what the caller is not told.
+        # The author of the server wants to know what the caller does not see.
         shown = {*self._tracebacks, *(self._last if self._has_failed else ())}
         for _, line in sorted(shown):
             server_note(line)
@@ -67,7 +67,7 @@ def errors_of(arguments: Namespace) -> ServerErrors:
 
 
 def show_tracebacks() -> Callable[[str], None]:
-    """Return a function that takes the lines of a server, and shows its tracebacks at once."""
+    """Return a function that reads the lines of a server and shows its tracebacks."""
     tracebacks = TracebackFilter(server_note)
 
     def show(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Load the `Server` object that a Python file defines, or that a function in the file makes."""
+"""Load the `Server` object that a Python file defines, or its function makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Serve: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
 
 
 class FileFailed(Exception):
-    """The user's file raised while it was imported. The text is the traceback, or one line that says what to do."""
+    """The user's file raised while it was imported.
+
+    The text is the traceback, or one line that says what to do.
+    """
 
 
 class HostingCommand:
@@ -70,14 +73,16 @@ class _StopAtRun:
 
 
 def load(spec: str, *, anew: bool = True, host: HostingCommand | None = None) -> Any:
-    """Load the server that `spec` names. Raise `UsageError` if there is none, `FileFailed` if the file is broken.
+    """Load the server that `spec` names.
+
+    Raise `UsageError` if there is none, `FileFailed` if the file is broken.
 
     With `anew=False`, a module that was imported from the file before is used as it is. A file that calls `run()` while
     it is imported is served by `host`, and then None is returned; without a host its import ends there.
     """
     source = parse(spec)
     if api_file.is_api_file(source.path):
-        return _of_api(source)
+        return _load_api(source)
     try:
         with hosted(_StopAtRun() if host is None or source.name is not None else host):
             module = (None if anew else _imported(source.path)) or _import(source)
@@ -109,7 +114,7 @@ def failure_of(error: BaseException, source: ServerSource) -> FileFailed:
     return FileFailed(_format_error(error, source))
 
 
-def _of_api(source: ServerSource, **options: Any) -> Any:
+def _load_api(source: ServerSource, **options: Any) -> Any:
     try:
         return api_file.make_server(source.path, **options)
     except ServerError as error:
@@ -121,7 +126,7 @@ def _of_api(source: ServerSource, **options: Any) -> Any:
 
 def load_api(spec: str, **options: Any) -> Any:
     """Load the server of an API description or of a lock file; see `api_file.make_server`."""
-    return _of_api(parse(spec), **options)
+    return _load_api(parse(spec), **options)
 
 
 def _imported(path: Path) -> ModuleType | None:
@@ -184,18 +189,18 @@ def find_server(members: dict[str, Any], source: ServerSource) -> Any:
 
 
 def _named(members: dict[str, Any], name: str, label: str) -> Any:
-    """Return the server of that name, or the server that the function of that name makes."""
+    """Return the server of that name, or the one that a function makes."""
     if name not in members:
         raise UsageError(f"{label} has no {name!r}")
     value, is_a = members[name], "is a"
     if callable(value) and not _is_server(value):
-        value, is_a = _made(value, f"{name!r} in {label}"), "made a"
+        value, is_a = _call_factory(value, f"{name!r} in {label}"), "made a"
     if not _is_server(value):
         raise UsageError(f"{name!r} in {label} {is_a} {type(value).__name__}, not a Server")
     return value
 
 
-def _made(factory: Callable[[], Any], what: str) -> Any:
+def _call_factory(factory: Callable[[], Any], what: str) -> Any:
     # Imported here because most files define their server without a function.
     import inspect
 
@@ -210,7 +215,10 @@ def _made(factory: Callable[[], Any], what: str) -> Any:
 
 
 def _module_with_server(members: dict[str, Any]) -> str | None:
-    """Name an imported module that has a server: `from shop import server` may import a module called server."""
+    """Return the name of an imported module that has a server.
+
+    `from shop import server` may import a module called server.
+    """
     modules = (value for value in members.values() if isinstance(value, ModuleType))
     return next((each.__name__ for each in modules if any(map(_is_server, vars(each).values()))), None)
 

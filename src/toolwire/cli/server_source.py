@@ -1,4 +1,4 @@
-"""`FILE[:OBJECT]` or `PACKAGE.MODULE[:OBJECT]`: find the code of a server and the name to import it by."""
+"""`FILE[:OBJECT]` or `PACKAGE.MODULE[:OBJECT]`: find a server's code and import name."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class ServerSource(NamedTuple):
 def parse(spec: str) -> ServerSource:
     """Find the file or module that `spec` names; raise `UsageError` if there is none."""
     if Path(spec).is_file():
-        return _of_file(Path(spec), None)
+        return _describe_file(Path(spec), None)
     # Split at the last colon, because a Windows path has a colon of its own.
     file, separator, name = spec.rpartition(":")
     if separator and Path(file).is_file():
         if not name:
             raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
-        return _of_file(Path(file), name)
-    found = of_module(spec)
+        return _describe_file(Path(file), name)
+    found = find_module(spec)
     if found is None:
         raise UsageError(_missing(file if separator and file.endswith(".py") else spec))
     return found
 
 
-def of_module(spec: str) -> ServerSource | None:
-    """Find the module that `PACKAGE.MODULE[:OBJECT]` names in this folder or among installed packages."""
+def find_module(spec: str) -> ServerSource | None:
+    """Find the module that `PACKAGE.MODULE[:OBJECT]` names, local or installed."""
     words = _MODULE.fullmatch(spec)
     if words is None:
         return None
@@ -83,8 +83,11 @@ def _file_of(module: str) -> Path | None:
     return Path(found.origin).resolve()
 
 
-def _of_file(file: Path, name: str | None) -> ServerSource:
-    """Describe a file. A file in a package becomes a module of it, so that its relative imports work."""
+def _describe_file(file: Path, name: str | None) -> ServerSource:
+    """Describe a file.
+
+    A file in a package becomes a module of it, so that its relative imports work.
+    """
     path = file.resolve()
     root = path.parent
     words = [] if path.stem == "__init__" else [path.stem]
@@ -98,7 +101,7 @@ def _of_file(file: Path, name: str | None) -> ServerSource:
 
 
 def _missing(file: str) -> str:
-    """Write the error for a missing file, with a file of a similar name if there is one."""
+    """Return the error for a missing file, with a similar name if there is one."""
     path = Path(file)
     if path.is_dir():
         return f"{file!r} is a folder: name the Python file in it that defines the server"

@@ -35,7 +35,10 @@ _SUFFIXES: Final = {
 
 
 def show_result(out: Screen, result: ToolResult) -> None:
-    """Show the result of a tool: structured content as a table or JSON, then everything but its text form."""
+    """Show the result of a tool.
+
+    Structured content comes as a table or JSON, then everything but its text form.
+    """
     if result.has_structured:
         rows = table_of(_inside(result.structured))
         if rows is not None:
@@ -53,7 +56,10 @@ def show_result(out: Screen, result: ToolResult) -> None:
 
 
 def show_resource(out: Screen, contents: Sequence[t.ResourceContents]) -> None:
-    """Show the contents of a resource. Each one has its URI above it if there are several."""
+    """Show the contents of a resource.
+
+    Each one has its URI above it if there are several.
+    """
     for one in contents:
         if len(contents) > 1:
             out.heading(f"{one.uri}:")
@@ -63,7 +69,10 @@ def show_resource(out: Screen, contents: Sequence[t.ResourceContents]) -> None:
 
 
 def show_messages(out: Screen, messages: Sequence[t.PromptMessage]) -> None:
-    """Show the messages of a prompt. Each one has its role above it, unless a single message is the user's."""
+    """Show the messages of a prompt.
+
+    Each one has its role above it, unless a single message is the user's.
+    """
     for message in messages:
         if len(messages) > 1 or message.role != "user":
             out.heading(f"{message.role}:")
@@ -73,7 +82,7 @@ def show_messages(out: Screen, messages: Sequence[t.PromptMessage]) -> None:
 
 
 def _inside(value: Any) -> Any:
-    """Unwrap a value that was put into an object because the older revisions allow nothing else."""
+    """Unwrap a value that older revisions made an object, because they need one."""
     return value["result"] if isinstance(value, dict) and list(value) == ["result"] else value
 
 
@@ -95,7 +104,10 @@ def _block(out: Screen, block: Any) -> None:
 
 
 def _text(out: Screen, text: str) -> None:
-    """Show text as it is. A list of records as JSON becomes a table: older revisions send records only this way."""
+    """Show text as it is; a list of records in JSON becomes a table.
+
+    Older revisions send records only this way.
+    """
     if text[:1] == "[" and out.is_terminal:
         try:
             rows = table_of(msgspec.json.decode(text))
@@ -121,7 +133,7 @@ def _contents(out: Screen, contents: t.ResourceContents) -> None:
 
 
 def table_of(value: Any) -> tuple[list[str], list[list[str]]] | None:
-    """Return the columns and rows of a list of flat records; None for any other value."""
+    """Return columns and rows of a list of flat records; None for other values."""
     if not isinstance(value, list) or not value or not all(isinstance(row, dict) and row for row in value[:_ROWS]):
         return None
     columns = list(dict.fromkeys(key for row in value[:_ROWS] for key in row))
@@ -152,7 +164,10 @@ def _image(out: Screen, data: bytes, mime_type: str) -> None:
 
 
 def drawn(data: bytes, mime_type: str, environment: Any) -> str | None:
-    """Return the sequence that makes the terminal draw a picture; None if it cannot. Only base64 goes into it."""
+    """Return the sequence that draws a picture in the terminal, or None.
+
+    Only base64 goes into it.
+    """
     if len(data) > _INLINE:
         return None
     encoded = base64.b64encode(data).decode()
@@ -173,7 +188,10 @@ def _kitty(encoded: str) -> str:
 
 
 def _file(out: Screen, what: str, data: bytes, mime_type: str) -> None:
-    """Save data to a temporary file. The name is our own: no word of the server becomes part of a path."""
+    """Save data to a temporary file with a name of our own.
+
+    No word of the server becomes part of a path.
+    """
     descriptor, name = tempfile.mkstemp(prefix="toolwire-", suffix=_SUFFIXES.get(mime_type, ".bin"))
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

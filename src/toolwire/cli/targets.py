@@ -1,4 +1,4 @@
-"""`TARGET`: a URL, a server file, a command or an entry of a client's configuration; and the client that reaches it."""
+"""`TARGET`: a URL, a server file, a command or a configuration entry; and its client."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def add_arguments(
 def add_caller(parser: ArgumentParser) -> None:
     """Add the options that say who calls a server file."""
     options.add_caller(
-        parser, "the caller, for a Python server file or module (default: nobody in particular, without restrictions)"
+        parser, "the caller, for a Python server file or module (default: an anonymous one without restrictions)"
     )
 
 
@@ -124,7 +124,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     target = place.target
     settings = {
         "revision": arguments.revision,
-        # The default of the client, where it is that one: then a task may take longer.
+        # The default of the client, if that is used: then a task may take longer.
         "timeout": UNSET if arguments.timeout == DEFAULT_SECONDS else arguments.timeout,
         "on_stderr": on_stderr or stderr_lines(arguments, place),
         **settings,
@@ -158,7 +158,10 @@ def stderr_lines(arguments: Namespace, place: Place) -> Callable[[str], None]:
 
 
 def chosen(arguments: Namespace) -> Place:
-    """Find the target that the user named; raise `UsageError` for an option that does not fit it."""
+    """Find the target that the user named.
+
+    Raises `UsageError` for an option that does not fit it.
+    """
     place = locate(arguments.target)
     if hasattr(arguments, "subject"):
         options.check_caller(arguments)
@@ -190,7 +193,7 @@ def _called_by(place: Place, arguments: Namespace) -> Place:
 
 
 def headers(arguments: Namespace, place: Place) -> dict[str, str]:
-    """Return the headers of every request to a URL: those of the configuration and those of the user."""
+    """Return the headers for a URL, from the configuration and the user."""
     found = dict(place.headers or {})
     for word in arguments.header:
         name, separator, value = word.partition(":")
@@ -210,7 +213,7 @@ def token(arguments: Namespace, typed: str) -> str | None:
 
 
 def _sign_in(arguments: Namespace, place: Place) -> Any:
-    """Return the token that was given, or a sign-in in the browser when a person sits at the terminal."""
+    """Return the given token, or a sign-in in the browser at a terminal."""
     given = token(arguments, arguments.target)
     has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
     if given is not None or has_header or not keyboard.is_there():
@@ -224,7 +227,10 @@ def say_that_it_waits(url: str) -> None:
 
 
 def browser_sign_in(announce: Callable[[str], None] | None = None) -> Any:
-    """Return a sign-in in the browser, whose tokens this command keeps. `announce` is given the URL to open."""
+    """Return a sign-in in the browser, whose tokens are stored.
+
+    `announce` gets the URL to open.
+    """
     # Imported here because most servers ask for no token.
     from toolwire.auth import FileStorage, OAuth
 
@@ -258,7 +264,7 @@ def locate(target: str) -> Place:
         return entry
     if words and (len(words) > 1 or shutil.which(words[0])):
         return Place(words)
-    if server_source.of_module(target) is not None:
+    if server_source.find_module(target) is not None:
         return Place([*RUN, target])
     if (missing := file if file.endswith(".json") else target).endswith(".json"):
         if Path(missing).exists():
@@ -281,7 +287,10 @@ _WINDOWS_PART: Final = re.compile(r'(?P<slashes>\\*)(?P<quote>")|(?P<white>\s+)|
 
 
 def _windows_words(command: str) -> list[str]:
-    """Split a command line by the rules of Windows: a backslash escapes nothing but a quote."""
+    """Split a command line by the rules of Windows.
+
+    A backslash escapes nothing but a quote.
+    """
     words: list[str] = []
     word: str | None = None
     quoted = False
@@ -309,7 +318,10 @@ def is_url(target: Any) -> bool:
 
 
 def _lower_scheme(url: str) -> str:
-    """Write the scheme of a URL in lower case (RFC 3986, 3.1: its case does not count)."""
+    """Write the scheme of a URL in lower case.
+
+    Its case does not count (RFC 3986, 3.1).
+    """
     scheme, colon, rest = url.partition(":")
     return f"{scheme.lower()}{colon}{rest}"
 
@@ -347,7 +359,7 @@ def _configured(target: str, file: str, name: str) -> Place | None:
 
 
 def _entry(path: Path, wanted: str | None) -> Place:
-    """Return one server of a configuration, or all of them if there are several and none is named."""
+    """Return one server of a configuration, or all if several and none is named."""
     # Imported here because most targets are not in a configuration.
     from toolwire.client.config import ServerEntry, check_keys, expanded
 
@@ -392,9 +404,9 @@ def install_logs(arguments: Namespace, default: str = "critical") -> None:
 
 
 def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run the work of a command that connects to a server. A failure becomes one line and an exit status.
+    """Run the work of a command that connects to a server.
 
-    What a started server wrote about its internal errors comes last.
+    A failure becomes one line and an exit status. What a started server wrote about its internal errors comes last.
     """
     install_logs(arguments)
     try:

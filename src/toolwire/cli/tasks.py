@@ -1,4 +1,4 @@
-"""`toolwire tasks list|show|cancel|retry`: look after the tasks of a fleet, from any machine that reaches its store."""
+"""`toolwire tasks list|show|cancel|retry`: manage a fleet's tasks through its store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TOOL: Final = 60
 
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list tasks: those that wait or run, unless others are asked for")
+    listing = actions.add_parser("list", help="list tasks: those that wait or run, unless you ask for more")
     listing.add_argument(
         "--state",
         action="append",
@@ -92,7 +92,10 @@ def main(arguments: Namespace) -> int:
 
 
 def is_missing_file(address: str) -> bool:
-    """Return whether an address is a path without a file. Raise `UsageError` for one that is neither path nor URL."""
+    """Return whether an address is a path without a file.
+
+    Raises `UsageError` for one that is neither path nor URL.
+    """
     try:
         return is_file(address) and not Path(address).is_file()
     except ServerError as error:
@@ -100,7 +103,10 @@ def is_missing_file(address: str) -> bool:
 
 
 def open_store(address: str) -> Stores:
-    """Return the store of a fleet. A file that is missing is refused: it would be made, and would have no tasks."""
+    """Return the store of a fleet.
+
+    A missing file is refused: it would be made, and would have no tasks.
+    """
     if is_missing_file(address):
         raise UsageError(f"there is no file {address!r}; a store is a SQLite file or an address like redis://host:6379")
     try:

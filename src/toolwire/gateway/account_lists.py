@@ -70,7 +70,7 @@ class ListGroup(Server):
         self.catalog.audience = Audience(picks=self._has)
 
     def _has(self, principal: Principal) -> bool:
-        return Owner.of(principal).id in self.owners
+        return Owner.from_principal(principal).id in self.owners
 
     def show_to(self, audience: Audience | None) -> None:
         """Show the components to the clients in an audience who have no other ones for what they can do."""

@@ -1,4 +1,4 @@
-"""HTTP requests to an ASGI application in the same process: no socket, no other machine, the same answers."""
+"""HTTP requests to an ASGI application in the same process, without a socket."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Exchange(HttpResponse):
                 await self._put(None)
 
     async def _put(self, chunk: bytes | None) -> None:
-        """Hand a piece to the reader, waiting for room, unless nobody reads any more."""
+        """Hand a piece to the reader, waiting for room, unless the reader has gone."""
         if not self._gone.is_set():
             await self._chunks.put(chunk)
 
@@ -156,5 +156,5 @@ class _Exchange(HttpResponse):
 
     def close(self) -> None:
         self._gone.set()
-        while not self._chunks.empty():  # A writer that waits for room has it now, and learns that nobody reads.
+        while not self._chunks.empty():  # A writer that waits for room has it now, and learns that the reader has gone.
             self._chunks.get_nowait()

@@ -1,4 +1,4 @@
-"""The types of ASGI, and `Direct`: the short way between our server connection and an application that knows it."""
+"""The types of ASGI, and `Direct`, a shortcut between our server and its application."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ class Direct(Protocol):
     """The task in which the application works on the request."""
 
     def whole_body(self) -> bytes | None:
-        """Return the body if all of it has arrived; it is then not received any more."""
+        """Return the body if all of it has arrived; `receive` does not return it again."""
 
     def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
-        """Answer at once and completely; False where that is not possible now, and it has to be sent."""
+        """Send a complete answer at once.
+
+        Return False where that is not possible now, so that the application has to call `send`.
+        """
 
     on_lost: Callable[[], None] | None
     """Is called when the client goes away before it has its answer."""
 
     def watch(self) -> None:
-        """Make sure that `on_lost` is called, also where the client has gone before it was set."""
+        """Call `on_lost` when the client disconnects, or now if it already has."""

@@ -1,4 +1,6 @@
-"""HTTP/1.1 on one connection, as a client speaks it: one request at a time, on the parser of httptools.
+"""The client side of one HTTP/1.1 connection, one request at a time.
+
+The parser is httptools.
 
 The answer is handed over when its headers are there, and its body piece by piece; a reader that is behind holds the
 server back. A caller that gives up closes the connection, which is how the other side learns of it. Headers are bounded
@@ -39,7 +41,7 @@ _LENIENCIES: Final = {"lenient_optional_cr_before_lf": True, "lenient_spaces_aft
 
 
 def _readability(fd: int) -> Callable[[], bool]:
-    """Return a function that tells whether bytes, or the end, have come on a socket and were not read yet."""
+    """Return a function that says whether a socket has unread bytes or has ended."""
     if sys.platform == "win32":
         return lambda: bool(select.select([fd], [], [], 0)[0])
     watched = select.poll()
@@ -48,7 +50,7 @@ def _readability(fd: int) -> Callable[[], bool]:
 
 
 class _UsualHead(NamedTuple):
-    """The meaning of the first line and the headers of an answer, and the length of its body."""
+    """The parsed head of an answer and the length of its body."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -61,7 +63,7 @@ class _UsualHead(NamedTuple):
         return f"_UsualHead({self.status}, {self.length} bytes)"
 
 
-# The heads of answers in one piece, by their bytes. A server sends the same again and again, until its clock goes on.
+# The heads of answers in one piece, by their bytes. A server sends the same again and again, until its clock moves.
 _usual_heads: Final[dict[bytes, _UsualHead]] = {}
 _MANY_HEADS: Final = 256
 _SHORT_HEAD: Final = 2_048
@@ -69,7 +71,10 @@ _NEVER_USUAL: Final = frozenset({b"transfer-encoding", b"content-encoding"})
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One connection to `to`. It calls `idle` when it may be used again, and `gone` when it is over."""
+    """A client connection to `to`, which runs one request at a time.
+
+    It calls `idle` when it can be used again, and `gone` when it has closed.
+    """
 
     __slots__ = (
         "_alarm",
@@ -149,7 +154,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._gone(self)
 
     def is_usable(self) -> bool:
-        """Return whether a request can be sent. Bytes between answers mean the end of the connection."""
+        """Return whether a request can be sent.
+
+        Bytes between answers mean the end of the connection.
+        """
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
     def abort(self, why: str = "it was closed", *, malformed: bool = False) -> None:
@@ -175,7 +183,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- one exchange ---
 
     def start(self, method: str, url: str, request: bytes, *, is_usual: bool = False) -> StreamedResponse:
-        """Send a request. The headers of the answer are there when `began` of it is done.
+        """Send a request.
+
+        The headers of the answer have arrived when its `began` is done.
 
         `is_usual`: there are many of this kind, so that the answer most likely looks like earlier ones.
         """
@@ -200,8 +210,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise
         return response
 
-    def _settle(self) -> None:
-        """Note that the answer is complete."""
+    def _finish_response(self) -> None:
+        """Finish the request: end its response and make the connection usable again."""
         response, self._response = self._response, None
         self._complete = False
         self.read_on()
@@ -214,7 +224,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Wait for the next request, or close."""
-        # An answer that came before all of the request was sent leaves a rest that nobody wants.
+        # An answer that came before all of the request was sent leaves a rest that is of no use.
         if self._keep_alive and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self._idle(self)
         else:
@@ -256,7 +266,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # What follows a complete answer is no part of it.
+            # What follows a complete answer is not part of it.
             if self._complete:
                 self._keep_alive = False
             else:
@@ -264,12 +274,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._complete:
             if is_first and self._keep_alive:
                 self._remember(nbytes)
-            self._settle()
+            self._finish_response()
         elif self._unfinished > HEADER_BYTES:
             self.abort(_TOO_LONG, malformed=True)
 
     def _is_usual(self, nbytes: int) -> bool:
-        """Take an answer that is there as a whole, and whose head was read before; return False for any other.
+        """Read an answer from the cache of heads. Return False where it is not there.
 
         The same bytes mean the same, so that the parser need not see them again.
         """
@@ -279,7 +289,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if known is None or len(body) != known.length or response is None or began is None:
             return False
         response.status, response.fields, response.by_name, _, is_message = known
-        response.take_whole(body)
+        response.set_whole_body(body)
         self._response = self._began = None
         self._keep_alive = True
         if not began.done():
@@ -288,7 +298,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return True
 
     def _remember(self, nbytes: int) -> None:
-        """Remember the head of an answer that came in one piece, and was read without a fault."""
+        """Cache the head of an answer that came in one piece without a fault."""
         head, _, body = bytes(self._buffer[:nbytes]).partition(b"\r\n\r\n")
         response = self._response
         if response is None or len(head) > _SHORT_HEAD or not _NEVER_USUAL.isdisjoint(response.by_name):
@@ -302,7 +312,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def on_message_begin(self) -> None:
         if self._response is None or self._complete:
-            raise ValueError("an answer that nobody asked for")
+            raise ValueError("an answer without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # RFC 9110 section 6.5.1: trailers are not headers; a recipient that needs none may drop them.
@@ -392,8 +402,8 @@ class StreamedResponse(StartedResponse):
         if encoding is not None and (named := encoding.decode("latin-1").strip().lower()) not in ("", "identity"):
             self._unpacker = Unpacker(named)
 
-    def take_whole(self, body: bytes) -> None:
-        """Take a body that is there as a whole."""
+    def set_whole_body(self, body: bytes) -> None:
+        """Set a body that has arrived completely."""
         self._pieces = [body]
         self._held = len(body)
         self._whole = True
@@ -463,9 +473,9 @@ class StreamedResponse(StartedResponse):
                 await self._wake
             finally:
                 self._wake = None
-        return self._take()
+        return self._pop_body()
 
-    def _take(self) -> bytes:
+    def _pop_body(self) -> bytes:
         pieces, self._pieces = self._pieces, []
         self._held = 0
         if not self._whole:

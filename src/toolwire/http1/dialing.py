@@ -1,4 +1,4 @@
-"""New connections for HTTP requests: names resolved and judged, addresses tried, TLS, and the way through a proxy.
+"""New connections for HTTP requests: name resolution, address checks, TLS and proxies.
 
 Nothing of a request is sent here, so that every failure means that nothing has reached the server: `Unreachable`.
 """
@@ -39,7 +39,7 @@ class Destination(NamedTuple):
     proxy: HttpUrl | None
 
     @property
-    def shown(self) -> str:
+    def origin_text(self) -> str:
         scheme = "https" if self.secure else "http"
         return f"{scheme}://{HttpUrl(self.secure, self.host, self.port, '', None).authority}"
 
@@ -72,7 +72,7 @@ class Dialer:
         except UnicodeError:
             why = "its name cannot be looked up"
         by = "" if proxy is None else f" by the proxy {proxy.authority}"
-        raise Unreachable(f"{where.shown} cannot be reached{by}: {why}")
+        raise Unreachable(f"{where.origin_text} cannot be reached{by}: {why}")
 
     async def _connect(self, host: str, port: int, secure: bool, make: Make) -> HttpConnection:
         loop = asyncio.get_running_loop()
@@ -118,7 +118,10 @@ class Dialer:
     # --- proxies ---
 
     async def _through(self, way: HttpConnection, where: Destination, proxy: HttpUrl, make: Make) -> HttpConnection:
-        """Open a tunnel, in which TLS is spoken with the server itself (RFC 9110 section 9.3.6)."""
+        """Open a tunnel through a proxy, and start TLS with the server inside it.
+
+        RFC 9110 section 9.3.6.
+        """
         authority = f"[{where.host}]:{where.port}" if ":" in where.host else f"{where.host}:{where.port}"
         lines = [f"CONNECT {authority} HTTP/1.1", f"host: {authority}"]
         if proxy.authorization is not None:
@@ -128,7 +131,7 @@ class Dialer:
                 response = await way.exchange("CONNECT", "", "\r\n".join([*lines, "", ""]).encode("ascii"))
             if not 200 <= response.status < 300:
                 why = "wants a user and a password" if response.status == 407 else f"answered {response.status}"
-                raise Unreachable(f"{where.shown} cannot be reached: the proxy {proxy.authority} {why}")
+                raise Unreachable(f"{where.origin_text} cannot be reached: the proxy {proxy.authority} {why}")
             connection = make()
             transport = await asyncio.get_running_loop().start_tls(
                 way.transport,
@@ -162,7 +165,10 @@ def _system_terms() -> ssl.SSLContext:
 
 
 async def _first(found: list[_Address]) -> socket.socket:
-    """Connect a socket to one of several addresses. The next one is tried when one fails or does not answer soon."""
+    """Connect a socket to the first address that answers.
+
+    The next one is tried when one fails or does not answer soon.
+    """
     if len(found) == 1:
         return await _reach(found[0])
     waiting = _in_turns(found)
@@ -195,7 +201,7 @@ async def _reach(where: _Address) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setblocking(False)
-        # A stream may be quiet for hours, and nobody else would notice that the other side is gone.
+        # A stream may be quiet for hours, and only this notices that the other side is gone.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:

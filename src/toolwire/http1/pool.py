@@ -1,7 +1,7 @@
 """HTTP requests over pooled connections.
 
 A response is streamed: its body arrives chunk by chunk as the server sends it, and closing it early closes the
-connection, which is how the other side learns that nobody wants the rest. Redirects stay within their origin, cookies
+connection, which is how the other side learns that the rest is not needed. Redirects stay within their origin, cookies
 are not kept, and a failure says whether the request may have reached the server (`OutcomeUnknown`) or cannot have
 (`Unreachable`).
 """
@@ -56,7 +56,7 @@ class Pool(ABC):
 
     @property
     def at_once(self) -> int | None:
-        """Return how many requests it carries out at once, while others wait; None for any number."""
+        """Return how many requests run at once while more wait; None means unlimited."""
         return None
 
     @abstractmethod
@@ -64,11 +64,14 @@ class Pool(ABC):
         """Send one request, without redirects. Return when the headers of the answer are there."""
 
     def head(self, url: str, headers: Mapping[str, str]) -> bytes | None:
-        """Return the encoded first line and headers of a POST for `post`; None for a pool that has no such way."""
+        """Encode the first line and headers for `post`; None for a pool without `post`."""
         return None
 
     def post(self, url: str, head: bytes, body: bytes) -> StartedResponse | None:
-        """Send a POST at once; return None where something has to be waited for. Redirects are left to `follow`."""
+        """Send a POST without waiting; return None where it would have to wait.
+
+        Redirects are left to `follow`.
+        """
         return None
 
     @abstractmethod
@@ -85,7 +88,9 @@ class Pool(ABC):
         timeout: float | None = None,
         redirects: int = MAX_REDIRECTS,
     ) -> HttpResponse:
-        """Send a request and follow up to `redirects` redirects within its origin; another redirect is the answer.
+        """Send a request and follow redirects within its origin.
+
+        At most `redirects` are followed, and a redirect to another origin is returned as the answer.
 
         `timeout` is for everything up to the headers of the answer, and raises `Timeout`; how long the body may take
         is the reader's business.
@@ -132,13 +137,13 @@ class Pool(ABC):
 
 
 def redirect_of(method: str, response: HttpResponse) -> str | None:
-    """Return the target of a redirect; None for another origin, or a request that may not be repeated."""
+    """Return where a redirect leads; None for another origin or an unrepeatable request."""
     target = target_of(method, response)
     return target if target is not None and origin(target) == origin(response.url) else None
 
 
 def target_of(method: str, response: HttpResponse) -> str | None:
-    """Return the target of a redirect, in any origin; None for one that cannot be followed."""
+    """Return where a redirect leads, in any origin; None if it cannot be followed."""
     status = response.status
     is_followed = status in REDIRECTS_ANY_METHOD or (status in REDIRECTS and method in ("GET", "HEAD"))
     location = response.header("location") if is_followed else None
@@ -163,7 +168,7 @@ class _Route(NamedTuple):
         return repr_without(self, "target", "headers", "heads")
 
     def head(self, method: str, headers: Mapping[str, str]) -> bytes:
-        """Return the first line and the headers of a request, apart from what frames its body."""
+        """Return the first line and headers of a request, without those that frame its body."""
         key = (method, tuple(headers.items()))
         head = self.heads.get(key)
         if head is None:
@@ -238,7 +243,7 @@ class HttpPool(Pool):
         connections, route = self._connections, self._routes.get(url)
         if connections is None or route is None:
             return None
-        connection = connections.take(route.destination)
+        connection = connections.pop_idle(route.destination)
         return None if connection is None else connection.start("POST", url, _framed(head, body), is_usual=True)
 
     async def close(self) -> None:
@@ -273,7 +278,7 @@ class HttpPool(Pool):
         if to.authorization is not None:
             headers["authorization"] = to.authorization
         if proxy is not None and not to.secure:
-            # RFC 9112 section 3.2.2: a proxy is told the whole URL.
+            # RFC 9112 section 3.2.2: a proxy gets the whole URL.
             target = f"http://{to.authority}{target}"
             if proxy.authorization is not None:
                 headers["proxy-authorization"] = proxy.authorization
@@ -285,7 +290,10 @@ class HttpPool(Pool):
 
 
 def _encoded_head(method: str, route: _Route, headers: Mapping[str, str]) -> bytes:
-    """Encode the first line and the headers of a request. Text that could be taken for anything else is refused."""
+    """Encode the first line and the headers of a request.
+
+    Text that a server could take for anything else is refused.
+    """
     sent = route.headers.copy()
     for name, value in headers.items():
         sent[_field(name)] = value
@@ -303,7 +311,7 @@ def _encoded_head(method: str, route: _Route, headers: Mapping[str, str]) -> byt
 
 @lru_cache(maxsize=256)
 def _field(name: str) -> str:
-    """Return the name of a header as it is sent; nothing for a header that the caller may not set."""
+    """Return the name of a header as sent; empty if callers may not set it."""
     name = name.lower()
     if not name or not _TOKEN.issuperset(name):
         raise _unsendable()

@@ -1,4 +1,4 @@
-"""The connections of a pool: reused, kept idle for a while, made when needed, limited in number."""
+"""The connections of a pool: reuse, idle time and limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Connections:
         self._limit = limit
         self._repeatable = repeatable
         self._loop = asyncio.get_running_loop()
-        # All of them, those that nobody uses, how many are being made, and who waits for one.
+        # All connections, the idle ones, how many are being opened, and who waits for one.
         self._open: set[HttpConnection] = set()
         self._idle: dict[Destination, list[HttpConnection]] = {}
         self._dialing = 0
@@ -35,9 +35,12 @@ class Connections:
     async def exchange(
         self, to: Destination, method: str, url: str, request: bytes, *, is_single: bool = False
     ) -> HttpResponse:
-        """Send a request. Return the answer when its headers are there. `is_single`: send it once at most."""
+        """Send a request and return the answer when its headers have arrived.
+
+        `is_single`: the request must not be sent a second time.
+        """
         while True:
-            connection = self.take(to) or await self._get(to)
+            connection = self.pop_idle(to) or await self._get(to)
             used = connection.used
             try:
                 return await connection.exchange(method, url, request)
@@ -61,8 +64,8 @@ class Connections:
 
     # --- getting one ---
 
-    def take(self, to: Destination) -> HttpConnection | None:
-        """Return an idle connection; None where there is none."""
+    def pop_idle(self, to: Destination) -> HttpConnection | None:
+        """Remove and return an idle connection; None if there is none."""
         idle = self._idle.get(to)
         while idle:
             connection = idle.pop()  # The one that was used last is the least likely to be closed.
@@ -79,7 +82,7 @@ class Connections:
                 raise Unreachable("The HTTP connections are closed")
             if not self._drop_idle():
                 await self._turn()
-            if (connection := self.take(to)) is not None:
+            if (connection := self.pop_idle(to)) is not None:
                 return connection
         self._dialing += 1
         try:
@@ -91,7 +94,7 @@ class Connections:
             self._dialing -= 1
         if connection.lost:
             self._wake_next()
-            raise Unreachable(f"{to.shown} closed the connection at once")
+            raise Unreachable(f"{to.origin_text} closed the connection at once")
         self._open.add(connection)
         if not self._limit:
             connection.abort()
@@ -137,7 +140,7 @@ class Connections:
         if self._emptied is not None and not self._open and not self._emptied.done():
             self._emptied.set_result(None)
 
-    # --- those that nobody uses ---
+    # --- idle connections ---
 
     def _drop_idle(self) -> bool:
         """Close the connection that was idle longest, to make room for another destination."""

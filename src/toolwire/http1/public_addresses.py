@@ -1,4 +1,4 @@
-"""Public addresses: the only ones a request may go to when somebody else chose the URL.
+"""Public addresses: the only ones allowed for a URL that a remote party chose.
 
 A server that names a URL must not make its client reach into the client's own network, so what a name resolves to is
 judged just before connecting, never the name itself.
@@ -24,7 +24,7 @@ _ENDING_WITH_IPV4: Final = (
 
 
 def parse(text: str) -> Address | None:
-    """Return the address that `text` writes out, without a zone; None for anything else, such as a name."""
+    """Parse an IP address without its zone; None for anything else, such as a name."""
     try:
         return ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
@@ -32,7 +32,10 @@ def parse(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is on the public Internet, also when another notation carries it inside."""
+    """Return whether an address is on the public Internet.
+
+    An IPv4 address inside an IPv6 address is checked, too.
+    """
     if isinstance(address, IPv6Address):
         inner = _inside(address)
         if inner is not None:

@@ -1,6 +1,6 @@
 """One request on an HTTP connection and its answer, as an ASGI application sees them.
 
-An application that knows `Direct` need not wait for what is there already: the body, when all of it has arrived. And
+An application that knows `Direct` need not wait for a body that has arrived completely. And
 its answer, when there is only one piece, is written in one go.
 """
 
@@ -53,7 +53,10 @@ class Connection(Protocol):
 
 
 class RequestCycle:
-    """One request: the parts that have arrived, and the state of its answer. It is also the `Direct` of its request."""
+    """One request: the parts that have arrived, and the state of its answer.
+
+    It is also the `Direct` of its request.
+    """
 
     # Defaults of the class, since most requests are complete when they begin, and have one answer.
     task: asyncio.Task[None] | None = None
@@ -87,7 +90,7 @@ class RequestCycle:
     def feed(self, data: bytes) -> None:
         """Take a part of the body."""
         if self.complete:
-            return  # Nobody asked for the rest.
+            return  # The client does not want the rest.
         if self._size:
             if self._parts is None:
                 self._parts = [self._body]
@@ -120,7 +123,10 @@ class RequestCycle:
             callback()
 
     async def run(self, application: Application, scope: MutableMapping[str, Any], tasks: set[Any]) -> None:
-        """Let the application answer. Whatever it does, the client gets an answer or the end of the connection."""
+        """Run the application.
+
+        The client always gets an answer or the end of the connection.
+        """
         try:
             await application(scope, self.receive, self.send)
         except Exception:
@@ -150,7 +156,7 @@ class RequestCycle:
         if not self._ended or self._told or self.disconnected:
             return None
         self._told = True
-        return self._taken()
+        return self._pop_body()
 
     def answer(self, status: int, headers: HeaderList, body: bytes) -> bool:
         connection = self._connection
@@ -187,7 +193,7 @@ class RequestCycle:
         while not (self.disconnected or self.complete):
             if self._size or self._ended is not self._told:
                 self._told = self._ended
-                return {"type": "http.request", "body": self._taken(), "more_body": not self._ended}
+                return {"type": "http.request", "body": self._pop_body(), "more_body": not self._ended}
             self._connection.resume_reading()
             if self._event is None:
                 self._event = asyncio.Event()
@@ -195,7 +201,7 @@ class RequestCycle:
             await self._event.wait()
         return {"type": "http.disconnect"}
 
-    def _taken(self) -> bytes:
+    def _pop_body(self) -> bytes:
         body = self._body if self._parts is None else b"".join(self._parts)
         self._body, self._parts, self._size = b"", None, 0
         return body

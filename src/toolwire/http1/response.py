@@ -1,4 +1,4 @@
-"""The answer to an HTTP request, from a connection or from an application in this process."""
+"""The answer to an HTTP request, over a connection or from the same process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,24 @@ _MAX_DIGITS: Final = 15
 
 
 class TooLarge(OutcomeUnknown, InvalidResponse):
-    """The answer is longer than the caller takes. The request may have been carried out; it would fail so again."""
+    """The answer is longer than the caller allows.
+
+    The request may have been carried out, and would fail the same way again.
+    """
 
 
 class MalformedResponse(OutcomeUnknown, InvalidResponse):
-    """The server answered with bytes that are no HTTP response, or are over a limit. It would do so again."""
+    """The answer is not valid HTTP, or exceeds a limit.
+
+    A second request would fail the same way.
+    """
 
 
 class CrossedClosing(OutcomeUnknown):
-    """A reused connection was closed without an answer: the server has most likely not read the request."""
+    """A reused connection closed without an answer.
+
+    The server has most likely not read the request.
+    """
 
 
 class Lost(Exception):
@@ -47,7 +56,10 @@ class Lost(Exception):
 
 
 class HttpResponse(ABC):
-    """The answer to one request. Close it, or use `async with`: an unread rest closes the connection."""
+    """The answer to one request.
+
+    Close it, or use `async with`: unread bytes close the connection.
+    """
 
     status: int
     url: str
@@ -70,11 +82,14 @@ class HttpResponse(ABC):
         """Close. The rest of the body is not wanted."""
 
     def let_go(self) -> None:
-        """Close when only the end is missing. The connection is kept if the end comes soon."""
+        """Close an answer of which only the end is missing.
+
+        The connection is kept if the end comes soon.
+        """
         self.close()
 
     def whole(self, limit: int) -> bytes | None:
-        """Return the body where it is there, in one piece and within the limit; None where `read` has to be awaited.
+        """Return the body if it has arrived within the limit; otherwise None: await `read`.
 
         After that there is nothing to close.
         """
@@ -97,7 +112,10 @@ class HttpResponse(ABC):
 
     @property
     def retry_after(self) -> float | None:
-        """Return in how many seconds the server wants to be asked again (RFC 9110 section 10.2.3); None if unsaid."""
+        """Return after how many seconds to repeat the request; None if unsaid.
+
+        RFC 9110 section 10.2.3.
+        """
         later = (self.header("retry-after") or "").strip()
         if later.isascii() and later.isdigit():
             # A number of more digits may be too large for a float. The longest time stands for it.
@@ -121,18 +139,24 @@ class HttpResponse(ABC):
 
 
 class StartedResponse(HttpResponse):
-    """The answer to a request that was sent. Nobody may read it before `began` is done."""
+    """The answer to a request that was sent.
+
+    It may be read when `began` is done.
+    """
 
     began: asyncio.Future[bytes | None]
     """Done when the headers are there. It raises `Lost` where they do not come.
 
-    It may have the body of a success that is no stream of events, if all of it came with its headers. The body can
+    It may have the body of a success that is not a stream of events, if all of it came with its headers. The body can
     still be read.
     """
 
     @abstractmethod
     def give_up(self, error: BaseException) -> bool:
-        """Cut the connection, and raise an error in place of the headers; return False where they are there already."""
+        """Abort the connection, and raise `error` in place of the headers.
+
+        Return False where the headers have already arrived.
+        """
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""HTTP/1.1 on one connection: our own protocol class, which uvicorn runs, on the parser of httptools.
+"""The server side of one HTTP/1.1 connection: a protocol class that uvicorn runs.
+
+The parser is httptools.
 
 It replaces uvicorn's own class for two reasons. Uvicorn relies on a proxy to bound the size, the number and the time of
 headers, to choose among several `Host` headers, and to hold back pipelined requests. And its class takes more time for
@@ -45,7 +47,10 @@ _METHODS: Final = {name.encode(): name for name in ("POST", "GET", "DELETE", "OP
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection. It answers requests one after the other, in the order in which they came."""
+    """One connection.
+
+    It answers requests one after the other, in the order in which they came.
+    """
 
     __slots__ = (
         "_alarm",
@@ -198,7 +203,7 @@ class HttpProtocol(asyncio.Protocol):
             self._note_unfinished()
 
     def _note_unfinished(self) -> None:
-        """Count the bytes of headers that are held, and those between the parts of a body."""
+        """Count the buffered bytes of headers, and refuse too many."""
         if not self._unfinished and self._phase != "body" and self._running is None:
             self._expect_within(min(HEADER_SECONDS, self._due - self.loop.time()))
         self._unfinished += self._fresh
@@ -309,7 +314,7 @@ class HttpProtocol(asyncio.Protocol):
             self._expect_within(self._keep_alive)
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Read the request as if it had not asked to go on in another protocol (RFC 9110 section 7.8).
+        """Parse the request again without its `Upgrade` header (RFC 9110 section 7.8).
 
         Some clients ask for HTTP/2 that way with every first request; the parser then takes the body for something of
         that other protocol.
@@ -347,7 +352,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._refusal is not None:
             self._send_refusal(*self._refusal)
         elif self._phase == "body":
-            # The answer was given before the request was complete, and nobody wants the rest of it.
+            # The answer was given before the request was complete, and the rest of it is not needed.
             self._expect_within(LINGER_SECONDS)
         else:
             self._expect_within(HEADER_SECONDS if self._unfinished else self._keep_alive)
@@ -355,7 +360,10 @@ class HttpProtocol(asyncio.Protocol):
     # --- time ---
 
     def _expect_within(self, seconds: float) -> None:
-        """Set a time limit for the next event. An earlier alarm is left alone: it sets itself again."""
+        """Set a time limit for the next event.
+
+        An earlier alarm stays: when it rings, it sets itself again.
+        """
         self._due = due = self.loop.time() + seconds
         if due < self._rings:
             if self._alarm is not None:
@@ -375,11 +383,14 @@ class HttpProtocol(asyncio.Protocol):
             self.close()
 
     def _watch_unsent(self) -> None:
-        """Limit the time that bytes wait to be sent: an answer that nobody reads costs memory."""
-        if self._stall is None and (unsent := self.transport.get_write_buffer_size()):
-            self._stall = self.loop.call_later(STALL_SECONDS, self._look_at_unsent, unsent, context=Context())
+        """Limit how long bytes wait to be sent.
 
-    def _look_at_unsent(self, before: int) -> None:
+        An answer that the client does not read costs memory.
+        """
+        if self._stall is None and (unsent := self.transport.get_write_buffer_size()):
+            self._stall = self.loop.call_later(STALL_SECONDS, self._abort_if_stalled, unsent, context=Context())
+
+    def _abort_if_stalled(self, before: int) -> None:
         self._stall = None
         if self.transport.get_write_buffer_size() > before - STALL_BYTES:
             self.transport.abort()
@@ -421,7 +432,9 @@ class HttpProtocol(asyncio.Protocol):
 
 
 class BufferedHttpProtocol(HttpProtocol, asyncio.BufferedProtocol):
-    """The same for the selector loop of asyncio, which otherwise makes 256 KiB anew for every piece that arrives.
+    """`HttpProtocol` with a shared buffer, for the selector loop of asyncio.
+
+    That loop otherwise makes 256 KiB anew for every piece that arrives.
 
     All connections of a thread share one buffer: what is read is parsed before anybody else reads.
     """
@@ -440,7 +453,10 @@ class BufferedHttpProtocol(HttpProtocol, asyncio.BufferedProtocol):
 
 
 def protocol_for(loop: asyncio.AbstractEventLoop) -> type[HttpProtocol]:
-    """Return the protocol class that is fast on a loop. Loops such as uvloop's have a buffer themselves."""
+    """Return the protocol class that is fast on a loop.
+
+    Loops such as uvloop's have a buffer themselves.
+    """
     return BufferedHttpProtocol if isinstance(loop, asyncio.SelectorEventLoop) else HttpProtocol
 
 
@@ -476,7 +492,7 @@ _known_parts: Final = lru_cache(maxsize=64)(_parts)
 
 
 def _blank_scope(transport: asyncio.Transport) -> dict[str, Any]:
-    """Return the part of the scope that all requests of a connection share, with places for the rest."""
+    """Make the part of the ASGI scope that all requests of a connection share."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

@@ -50,7 +50,10 @@ class Unpacker:
             piece = inner.unused_data
 
     def _unpacker(self, piece: bytes) -> zlib._Decompress | None:
-        """Begin the next member of gzip (RFC 1952 section 2.2); None for anything else after the end."""
+        """Return the decompressor for the next bytes; None after the end.
+
+        A further member of gzip (RFC 1952 section 2.2) gets a new one.
+        """
         if self._inner is None or (self._inner.eof and self._gzip and piece[0] == _MEMBER):
             self._inner = zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
         return None if self._inner.eof else self._inner

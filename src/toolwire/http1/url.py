@@ -67,7 +67,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _port(parts: SplitResult) -> int:
-    """Return the port; raise ValueError where scheme, host and port cannot be requested, or be read in two ways."""
+    """Return the port; raise ValueError for an unsupported or ambiguous scheme, host or port."""
     default = _DEFAULT_PORTS.get(parts.scheme)
     user, _, place = parts.netloc.rpartition("@")
     if default is None or "\\" in user or _PLACE.fullmatch(place) is None:
@@ -92,7 +92,10 @@ def _host(name: str) -> str:
 
 
 def _is_same_name(name: str, host: str) -> bool:
-    """Return whether IDNA 2008 reads a name as IDNA 2003, which wrote it in ASCII: there `ß` was `ss`."""
+    """Return whether IDNA 2008 and IDNA 2003 read a name the same way.
+
+    IDNA 2003 wrote it in ASCII: there `ß` was `ss`.
+    """
     return unicodedata.normalize("NFKC", name).replace("\u3002", ".").lower() == host.encode("ascii").decode("idna")
 
 

@@ -1,4 +1,4 @@
-"""The inspector: a web page that shows what a server offers, calls it, and shows every message on the wire.
+"""The inspector: a web page to explore a server, call it, and see all messages.
 
 `Inspector` holds the client and what it knows of the server. `InspectorApp` serves that to a page in a browser on the
 same machine.

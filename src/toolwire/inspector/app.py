@@ -1,4 +1,4 @@
-"""The inspector over HTTP: the files of the page, the operations that the page asks for, and the stream of events."""
+"""The inspector over HTTP: the page's files, its operations, and its events."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class InspectorApp:
     async def _file(self, path: str, method: str, send: SendMessage) -> None:
         if method not in ("GET", "HEAD"):
             raise HttpRefusal(405, "Send a GET", ((b"allow", b"GET, HEAD"),))
-        # The name is looked up among the files of the page, so no path leads elsewhere.
+        # The name is looked up among the files of the page, so no path leads to any other file.
         files = {file.name: file for file in _PAGE.iterdir() if file.suffix in _TYPES}
         file = files.get("index.html" if path == "/" else path.removeprefix("/"))
         if file is None:
@@ -164,9 +164,12 @@ class InspectorApp:
         await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *self._headers))
 
     async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
-        """Take the answer of an authorization server, which a browser brings. Its `state` has to be the one we sent."""
+        """Process the answer of an authorization server, which a browser brings.
+
+        Its `state` has to be the one we sent.
+        """
         taken = self.inspector.input_requests.signed_in(f"http://{host}{CALLBACK}?{query}")
-        text = "Signed in. Go back to the inspector." if taken else "Nobody waits for this sign-in any more."
+        text = "Signed in. Go back to the inspector." if taken else "This sign-in is not open any more."
         await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *self._headers))
 
     async def _operate(
@@ -191,7 +194,7 @@ class InspectorApp:
         await respond(send, status, _encode(answer), (*_JSON, *self._headers))
 
     async def _events(self, page: str, receive: Receive, send: SendMessage) -> None:
-        """Send a snapshot, then every event as a line of JSON, until the page is closed."""
+        """Send a snapshot, then every event as a JSON line, until the page closes."""
         events = self.inspector.events
         reader = events.open(page)
         leaving = asyncio.ensure_future(_gone(receive))
@@ -201,7 +204,7 @@ class InspectorApp:
             first = _encode({"type": "snapshot", **self.inspector.snapshot()}) + b"\n"
             await send({"type": "http.response.body", "body": first, "more_body": True})
             while True:
-                taking = taking or asyncio.ensure_future(reader.take())
+                taking = taking or asyncio.ensure_future(reader.read())
                 first_of: set[asyncio.Future[Any]] = {taking, leaving}
                 await asyncio.wait(first_of, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
@@ -221,7 +224,7 @@ class InspectorApp:
                     waiting.cancel()
 
     async def _part(self, query: Mapping[str, list[str]], send: SendMessage) -> None:
-        """Send the whole of what was cut for the page: a message of the wire, or a part of a result."""
+        """Send a message, or a part of a result, that was cut."""
         body: bytes | None = None
         if "message" in query:
             number = query["message"][0]
@@ -266,15 +269,15 @@ class InspectorApp:
 
     async def _again(self, asked: Asked) -> Any:
         """Make a call once more, with the parameters that were sent."""
-        call = self._known(asked)
+        call = self._find_call(asked)
         return self._started(call.method, msgspec.json.decode(call.params), call.extension)
 
     async def _arguments(self, asked: Asked) -> Any:
         """Return the parameters of a call; None when they are too large for a form."""
-        call = self._known(asked)
+        call = self._find_call(asked)
         return {"params": msgspec.json.decode(call.params) if len(call.params) <= MAX_SHOWN else None}
 
-    def _known(self, asked: Asked) -> PageCall:
+    def _find_call(self, asked: Asked) -> PageCall:
         call = self.inspector.calls.find(str(asked["call"]))
         if call is None:
             raise LookupError("The call is no longer kept")
@@ -282,7 +285,7 @@ class InspectorApp:
 
     def _started(self, method: str, params: dict[str, Any], extension: str | None = None) -> Any:
         tool = self.inspector.catalogue.find("tools", str(params["name"])) if method == "tools/call" else None
-        return {"call": self.inspector.calls.start(self._client, method, params, tool or {}, extension).shown()}
+        return {"call": self.inspector.calls.start(self._client, method, params, tool or {}, extension).describe()}
 
     async def _cancel(self, asked: Asked) -> Any:
         return {"cancelled": self.inspector.calls.cancel(str(asked["call"]))}
@@ -350,7 +353,7 @@ class InspectorApp:
         return {}
 
     async def _skill(self, asked: Asked) -> Any:
-        """Load a skill and verify it, because somebody pressed the button."""
+        """Load a skill and verify it, because the user pressed the button."""
         dynamic = asked.get("dynamic") is True
         return await self.inspector.skills.load(self._client, str(asked["uri"]), dynamic=dynamic)
 
@@ -367,7 +370,7 @@ class InspectorApp:
         if view is None:
             return {"messages": [], "closed": True}
         view.receive([str(each) for each in asked.get("messages", ())])
-        return {"messages": view.take(), "closed": not view.is_open}
+        return {"messages": view.pop_messages(), "closed": not view.is_open}
 
     async def _view_settings(self, asked: Asked) -> Any:
         settings = msgspec.convert(asked["settings"], ViewSettings)
@@ -407,7 +410,7 @@ class InspectorApp:
 
     async def _tasks(self, asked: Asked) -> Any:
         """List the tasks of the fleet."""
-        return await self.inspector.fleet.shown(str(asked["which"]))
+        return await self.inspector.fleet.describe(str(asked["which"]))
 
     async def _task(self, asked: Asked) -> Any:
         return await self.inspector.fleet.task(str(asked["id"]), with_values=asked.get("arguments") is True)

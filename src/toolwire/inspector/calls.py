@@ -21,7 +21,7 @@ from toolwire.client.connection import OnProgress
 from toolwire.client.tasks import TaskCancelled, TaskState
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
-from toolwire.inspector.tasks import call_as_task, shown
+from toolwire.inspector.tasks import call_as_task, describe_state
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolwireError
 from toolwire.protocol.revisions import is_modern
@@ -86,7 +86,7 @@ class PageCall:
         """Cancel the call; return whether it was running."""
         return self.task is not None and self.task.cancel()
 
-    def shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "id": self.identifier,
             "method": self.method,
@@ -114,8 +114,8 @@ class PageCalls:
         self._calls: dict[str, PageCall] = {}
         self._numbers = itertools.count(1)
 
-    def shown(self) -> list[dict[str, Any]]:
-        return [call.shown() for call in self._calls.values()]
+    def describe(self) -> list[dict[str, Any]]:
+        return [call.describe() for call in self._calls.values()]
 
     def all(self) -> list[PageCall]:
         return list(self._calls.values())
@@ -221,11 +221,11 @@ class PageCalls:
             self._tell(call)
 
     def _task_is(self, call: PageCall, state: TaskState) -> None:
-        call.as_task = shown(state)
+        call.as_task = describe_state(state)
         self._tell(call)
 
     def _tell(self, call: PageCall) -> None:
-        self._events.tell("call", call=call.shown())
+        self._events.tell("call", call=call.describe())
 
     def _forget_old(self) -> None:
         kept = [call for call in self._calls.values() if call.state != "running"]
@@ -259,7 +259,10 @@ async def _send_extension(client: Client, call: PageCall, params: Mapping[str, A
 
 
 async def _send_for_view(client: Client, view: View, call: PageCall, params: Mapping[str, Any]) -> Raw:
-    """Send a request of a view. Nobody pressed a button for it, so the client checks it (`client.apps`)."""
+    """Send a request of a view.
+
+    The user did not press a button for it, so the client checks it (`client.apps`).
+    """
     if call.method == "tools/call":
         result = await client.apps.call_from_view(view, call.subject, params["arguments"], timeout=math.inf)
         return Raw(msgspec.json.encode(result.to_wire().to_dict()))
@@ -279,7 +282,10 @@ def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:
 
 
 def _problems(result: bytes, output_schema: Any) -> list[str]:
-    """List how a result breaks the output schema of its tool (OUT-2). The page shows the result all the same."""
+    """List how a result breaks the output schema of its tool (OUT-2).
+
+    The page shows the result all the same.
+    """
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
         decoded = msgspec.json.decode(result)
         if "structuredContent" not in decoded:

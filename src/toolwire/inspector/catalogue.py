@@ -1,4 +1,4 @@
-"""The lists of the server: a short line of each item for the page, and its whole definition on request."""
+"""The lists of the server: short lines for the page, and definitions on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Listing:
         self.error: str | None = None
         self.definitions: list[dict[str, Any]] = []
 
-    def shown(self, key: str) -> dict[str, Any]:
+    def describe(self, key: str) -> dict[str, Any]:
         items = [_line(definition, key) for definition in self.definitions]
         return {"offered": self.offered, "error": self.error, "items": items}
 
@@ -47,8 +47,8 @@ class ServerCatalogue:
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
 
-    def shown(self) -> dict[str, Any]:
-        return {kind: listing.shown(KINDS[kind][2]) for kind, listing in self.listings.items()}
+    def describe(self) -> dict[str, Any]:
+        return {kind: listing.describe(KINDS[kind][2]) for kind, listing in self.listings.items()}
 
     def find(self, kind: str, key: str) -> dict[str, Any] | None:
         listing, member = self.listings.get(kind), KINDS.get(kind, ("", "", ""))[2]
@@ -84,7 +84,7 @@ async def _list(client: Client, kind: str) -> Listing:
         except InvalidResponse as error:
             if isinstance(error, TransportError):
                 raise
-            # One definition is broken. The page shows the others, and the error.
+            # One definition is broken. The page shows the rest, and the error.
             listing.definitions = await _raw(client, kind)
             listing.error = str(error)
     except NotSupported:
@@ -131,7 +131,10 @@ def _line(definition: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _icon(icons: Any) -> str | None:
-    """Return the first icon that is inside its definition. Fetching one would tell its host who looks at the page."""
+    """Return the first icon that is inside its definition.
+
+    Fetching one would reveal to its host who looks at the page.
+    """
     sources = [each.get("src") for each in icons if isinstance(each, dict)] if isinstance(icons, list) else []
     small = (src for src in sources if isinstance(src, str) and src.startswith("data:image/") and len(src) <= _ICON)
     return next(small, None)

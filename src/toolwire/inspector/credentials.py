@@ -1,6 +1,6 @@
-"""The credentials of the inspector at a server with a URL: a token, headers, or a person who signs in.
+"""The credentials of the inspector: a token, headers, or a sign-in.
 
-The page can change them, and is never told their values.
+They are for a server with a URL. The page can change them, and never gets their values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VALUE: Final = re.compile(r"[\x21-\x7e\x80-\xff]([\t\x20-\x7e\x80-\xff]*[\x21-\
 
 
 class OAuthClient(Struct, frozen=True):
-    """A client that somebody registered at the authorization server by hand, and the scopes to ask for.
+    """A client that a person registered at the authorization server, with its scopes.
 
     Without an ID the inspector registers itself.
     """
@@ -40,7 +40,10 @@ MakeSignIn: TypeAlias = Callable[[OAuthClient], Any]
 
 
 class ConnectionCredentials:
-    """The headers and the token of every request. Without a token, `sign_in` makes the `auth=` that signs in."""
+    """The headers and the token of every request.
+
+    Without a token, `sign_in` makes the `auth=` that signs in.
+    """
 
     def __init__(self, headers: Mapping[str, str] | None, token: Any, sign_in: MakeSignIn | None) -> None:
         self.headers: dict[str, str] = dict(headers or {})
@@ -75,8 +78,8 @@ class ConnectionCredentials:
         """The names of the headers that the user gave, with `Authorization` for a token."""
         return [*(["Authorization"] if self._token is not None else []), *self.headers]
 
-    def shown(self) -> dict[str, Any]:
-        """Tell the page what there is, without the values."""
+    def describe(self) -> dict[str, Any]:
+        """Return which credentials exist, without their values."""
         client = self.client
         known = {"id": client.client_id, "secret": client.client_secret is not None, "scopes": list(client.scopes)}
         return {

@@ -1,7 +1,7 @@
-"""The events that every open page is sent, one line of JSON each.
+"""The events for every open page, one line of JSON each.
 
-Nobody waits for a page that reads too slowly. The events that it missed are dropped, and it is told to ask for a new
-snapshot.
+The inspector does not wait for a page that reads too slowly. The events that it missed are dropped, and it has to ask
+for a new snapshot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EventReader:
         self._ended = True
         self._wake.set()
 
-    async def take(self) -> bytes | None:
+    async def read(self) -> bytes | None:
         """Wait for events and return them; None after the last one."""
         while not self._lines and not self._ended:
             self._wake.clear()

@@ -1,4 +1,7 @@
-"""A JSON value of any size, cut to what a page can show. JSON Pointers name the parts that were cut."""
+"""JSON values cut to what a page can show.
+
+JSON Pointers name the parts that were cut.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ MAX_CUT: Final = 1_000
 
 
 class Excerpt:
-    """A value to show, and the list `cut` of what is missing: its pointer, its kind and its full size."""
+    """A value to show, and the list `cut` of what is missing.
+
+    Each entry has its pointer, its kind and its full size.
+    """
 
     def __init__(self, whole: Any) -> None:
         self.cut: list[dict[str, Any]] = []
@@ -54,7 +60,7 @@ class Excerpt:
         return copied
 
     def _note(self, kind: str, size: int) -> None:
-        """Note a cut. Only the first cuts are noted when there are very many, or when their pointers are very long."""
+        """Record a cut, unless there are very many or their pointers are very long."""
         if len(self.cut) < MAX_CUT and self._pointers < MAX_TEXT:
             pointer = "".join(f"/{escape_token(str(step))}" for step in self._path)
             self._pointers += len(pointer)

@@ -1,4 +1,4 @@
-"""The tasks of the fleet that the inspected server belongs to, as the page shows them."""
+"""The tasks of the inspected server's fleet, for the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _STATES: Final = {"queue": QUEUED_STATES, "over": OTHER_STATES}
 
 
 class FleetView:
-    """The tasks of one server in a store. `stores` gives the store, and `server` the name of the server."""
+    """The tasks of one server in a store.
+
+    `stores` gives the store, and `server` the name of the server.
+    """
 
     def __init__(self, stores: Callable[[], Stores], server: Callable[[], str]) -> None:
         self._stores = stores
@@ -35,8 +38,8 @@ class FleetView:
     def _tasks(self) -> FleetTasks:
         return FleetTasks(self._stores(), self._server())
 
-    async def shown(self, which: str) -> dict[str, Any]:
-        """Return the numbers of the fleet and some of its tasks: in the `queue`, `over`, or `dead`."""
+    async def describe(self, which: str) -> dict[str, Any]:
+        """Return the numbers of the fleet and tasks of the `queue`, `over`, or `dead`."""
         tasks, now = self._tasks, time.time()
         fleet = await tasks.fleet()
         if which == "dead":

@@ -1,4 +1,4 @@
-"""The servers behind a gateway in the page: their state, and each request that a call sends to one of them."""
+"""The upstreams of a gateway in the page: their state, and each request to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FURTHER: Final = tuple(
 
 
 class _Traffic:
-    """The requests to one server while the page is there."""
+    """The requests to one upstream while the page is open."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -41,7 +41,10 @@ class _Traffic:
 
 
 class GatewayView:
-    """A gateway in this process, as the page shows it. `gateway` returns it, or None while there is none."""
+    """A gateway in this process, for the page.
+
+    `gateway` returns it, or None if there is none.
+    """
 
     def __init__(self, gateway: Callable[[], object], events: Events, log: WireLog, output: ServerOutput) -> None:
         self._gateway = gateway
@@ -54,8 +57,8 @@ class GatewayView:
         # Before a page asks: what a server writes while it starts is shown as well.
         self._watch()
 
-    def shown(self) -> list[dict[str, Any]] | None:
-        """Return the servers behind the gateway; None for a server that is no gateway."""
+    def describe(self) -> list[dict[str, Any]] | None:
+        """Return the servers behind the gateway; None if the server is not a gateway."""
         gateway = self._watch()
         if gateway is None:
             return None
@@ -137,7 +140,7 @@ class GatewayView:
 
     def _tell(self) -> None:
         self._timer = None
-        self._events.tell("backs", backs=self.shown(), configuration=self.configuration())
+        self._events.tell("backs", backs=self.describe(), configuration=self.configuration())
 
 
 def _label(name: str) -> str:

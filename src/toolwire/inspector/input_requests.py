@@ -1,4 +1,4 @@
-"""Questions that the page answers: elicitation and sampling of the server, signing in, and the wishes of views."""
+"""Questions that the page answers: elicitation, sampling, sign-ins, wishes of views."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _InputRequest:
         self.params = params
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
-    def shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"id": self.identifier, "kind": self.kind, "params": self.params}
 
 
@@ -42,11 +42,14 @@ class InputRequests:
         self.elicitation: Elicitation = Elicitation(form=self._form, url=self._url, completed=self._completed)
         self.sampling: Sampling = Sampling(self._sample, tools=True, context=True)
 
-    def shown(self) -> list[dict[str, Any]]:
-        return [question.shown() for question in self._open.values()]
+    def describe(self) -> list[dict[str, Any]]:
+        return [question.describe() for question in self._open.values()]
 
     def answer(self, identifier: str, answer: dict[str, Any]) -> bool:
-        """Take the page's answer; False when nobody waits for it any more, `BadAnswer` when it does not fit."""
+        """Accept the page's answer. Return False if the question is closed.
+
+        Raises `BadAnswer` when the answer does not fit.
+        """
         question = self._open.get(identifier)
         if question is None or question.answer.done():
             return False
@@ -62,7 +65,7 @@ class InputRequests:
             return {"action": "decline"}
         question = _InputRequest(str(next(self._numbers)), kind, params)
         self._open[question.identifier] = question
-        self._events.tell("question", question=question.shown())
+        self._events.tell("question", question=question.describe())
         try:
             return await question.answer
         finally:
@@ -71,18 +74,27 @@ class InputRequests:
             self._events.tell("answered", id=question.identifier)
 
     async def consent(self, kind: str, params: Any) -> bool:
-        """Ask a person whether a view may do something; `kind` is the method that the view sent."""
+        """Ask a person whether a view may do something.
+
+        `kind` is the method that the view sent.
+        """
         return (await self._ask(kind, params)).get("action") == "accept"
 
     async def sign_in(self, url: str) -> str:
-        """Ask a person to open `url` and sign in; return the address that their browser is sent to in the end."""
+        """Ask a person to open `url` and sign in.
+
+        Returns the address that their browser is sent to in the end.
+        """
         answer = await self._ask("sign-in", {"url": url})
         if answer.get("action") != "accept":
-            raise SignInFailed("Nobody signed in")
+            raise SignInFailed("There was no sign-in")
         return str(answer["address"])
 
     def signed_in(self, address: str) -> bool:
-        """Take the address that a browser came back to; False when no open question has its `state`."""
+        """Accept the address that a browser came back to.
+
+        Returns False when no open question has its `state`.
+        """
         for question in self._open.values():
             waits = question.kind == "sign-in" and not question.answer.done()
             if waits and _state(question.params["url"]) == _state(address) != "":
@@ -113,7 +125,10 @@ class InputRequests:
 
 
 def _state(address: str) -> str:
-    """Return the `state` of an address, which ties an answer to its question (RFC 6749 section 10.12)."""
+    """Return the `state` of an address, which binds an answer to its question.
+
+    RFC 6749 section 10.12.
+    """
     return parse_qs(urlsplit(address).query).get("state", [""])[0]
 
 

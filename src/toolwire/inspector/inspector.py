@@ -1,4 +1,4 @@
-"""The inspected server: the connection of a client to it, its lists, its announcements, and the calls of the page."""
+"""The inspected server: its connection, lists, announcements, and the page's calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_NOTES: Final = 500
 MAX_SUBSCRIPTIONS: Final = 200
-#: Seconds for each request apart from calls, which wait until somebody cancels them.
+#: Seconds for each request apart from calls, which wait until they are cancelled.
 DEFAULT_SECONDS: Final = 60.0
 MAX_SECONDS: Final = 3600.0
 # The number of messages that a page gets when it opens: the newest ones.
@@ -60,7 +60,7 @@ class Inspector:
 
     `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
     is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
-    for servers that want that. `saved` keeps the requests that somebody saves; by default they end with the inspector.
+    for servers that want that. `saved` keeps the requests that the user saves; by default they end with the inspector.
     `stores` returns the stores of the server, where they are known: the page then shows the tasks of its fleet.
     `gateway` returns the server object, where it is in this process: the page then shows the servers behind a gateway.
     `options` go to `Client`. `on_stderr` gets each line that a started server writes to standard error; the page shows
@@ -201,7 +201,7 @@ class Inspector:
             for kind in KINDS:
                 await self.catalogue.refresh(self._client, kind)
             self._become("connected")
-            self.events.tell("catalogue", catalogue=self.catalogue.shown())
+            self.events.tell("catalogue", catalogue=self.catalogue.describe())
             self._watch_lists()
 
     async def close(self) -> None:
@@ -258,7 +258,7 @@ class Inspector:
             "subscriptions": sorted(self._subscriptions),
             "refused": self._refused,
             "hasFleet": self._fleet is not None,
-            "credentials": self.credentials.shown() if self.is_at_url else None,
+            "credentials": self.credentials.describe() if self.is_at_url else None,
             "timeout": self._options.get("timeout", DEFAULT_SECONDS),
         }
         if self._state == "connected" and self._client.connected:
@@ -270,8 +270,8 @@ class Inspector:
         return shown
 
     def backs(self) -> list[dict[str, Any]] | None:
-        """Return the servers behind the gateway; None where the server is no gateway in this process."""
-        return None if self._backs is None else self._backs.shown()
+        """Return the servers behind the gateway; None if there is none in this process."""
+        return None if self._backs is None else self._backs.describe()
 
     def configuration(self) -> dict[str, Any] | None:
         """Return the state of the file of the gateway; None for one without a file."""
@@ -281,13 +281,13 @@ class Inspector:
         """Return all that a page needs when it opens, or after it missed events."""
         return {
             "connection": self.connection(),
-            "catalogue": self.catalogue.shown(),
-            "calls": self.calls.shown(),
-            "questions": self.input_requests.shown(),
+            "catalogue": self.catalogue.describe(),
+            "calls": self.calls.describe(),
+            "questions": self.input_requests.describe(),
             "notes": list(self.notes),
             "output": self.output.list_lines() if self.command is not None or self.backs() is not None else None,
             "reload": self.reload,
-            "signIn": self.steps.shown(),
+            "signIn": self.steps.describe(),
             "backs": self.backs(),
             "configuration": self.configuration(),
             "profiles": shown_profiles(),
@@ -296,7 +296,7 @@ class Inspector:
 
     async def export(self) -> bytes:
         """Write the session as a file, without secrets."""
-        state = {"connection": self.connection(), "notes": list(self.notes), "signIn": self.steps.shown()}
+        state = {"connection": self.connection(), "notes": list(self.notes), "signIn": self.steps.describe()}
         calls, messages = self.calls.all(), list(self.log)
         # In a thread: tens of megabytes take a second, and the server may be waiting for an answer.
         return await asyncio.to_thread(export_session, state, calls, messages, self.credentials.secrets)
@@ -316,7 +316,7 @@ class Inspector:
     # --- signing in ---
 
     def _signing_in(self, callback: str, client: OAuthClient) -> Any:
-        # Imported here because most servers want nobody to sign in.
+        # Imported here because most servers need no sign-in.
         from toolwire.auth import OAuth
 
         return OAuth(
@@ -358,7 +358,10 @@ class Inspector:
         self.events.tell("note", note=note)
 
     def reloaded(self, error: dict[str, Any] | None) -> None:
-        """Tell the pages that the file of the server was loaded again, or with `error` why and where that failed."""
+        """Notify the pages that the server's file was loaded again, or failed to load.
+
+        `error` says why and where that failed.
+        """
         self.reload = {"at": time.time(), "error": error}
         self.events.tell("reload", reload=self.reload)
         self.events.tell("backs", backs=self.backs(), configuration=self.configuration())
@@ -387,7 +390,7 @@ class Inspector:
         for kind in _LISTS.get(change.kind, ()):
             await self.catalogue.refresh(self._client, kind)
         self.note("changed", family=change.kind)
-        self.events.tell("catalogue", catalogue=self.catalogue.shown())
+        self.events.tell("catalogue", catalogue=self.catalogue.describe())
 
     async def _updated(self, change: Change) -> None:
         self.note("updated", uri=change.uri)

@@ -45,7 +45,7 @@ _SECRET_MEMBERS: Final = frozenset(
         "token",
     }
 )
-# Names that are secrets in a message of OAuth, and something else elsewhere.
+# Names that are secrets only in a message of OAuth.
 _SECRET_IN_OAUTH: Final = frozenset({"code", "state"})
 _SECRET_HEADER: Final = re.compile("auth|cookie|token|secret|key|password|session|signature|dpop", re.IGNORECASE)
 _PUBLIC_HEADERS: Final = frozenset({"www-authenticate", "proxy-authenticate", "dpop-nonce"})
@@ -54,12 +54,15 @@ _SHORTEST: Final = 6
 
 
 def mask(value: str) -> str:
-    """Replace a secret, and say how long it was: an empty or a cut one is a common mistake."""
+    """Replace a secret by its length.
+
+    An empty or a cut secret is a common mistake.
+    """
     return f"{MASK} ({len(value)} characters)"
 
 
 def mask_headers(headers: Mapping[str, str], given: Collection[str] = ()) -> dict[str, str]:
-    """Replace the values of secret headers; those named in `given` are secret whatever they are called."""
+    """Replace the values of secret headers, and of the headers in `given`."""
     secret = {name.lower() for name in given}
     return {
         name: _mask_header(value) if name.lower() in secret or _is_secret_header(name) else value

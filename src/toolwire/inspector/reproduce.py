@@ -1,4 +1,4 @@
-"""The same without the inspector: a message as a command for a terminal, the server as an entry for a client's file."""
+"""Reproduce a message as a shell command, or a server as a client's file entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def as_command(
     command: list[str] | None,
     headers: Iterable[str] = (),
 ) -> str:
-    """Write a message as curl (server at a URL) or as a pipe into the server's command; `ValueError` without either.
+    """Write a message as curl, or as a pipe into the server's command.
+
+    Raises `ValueError` without a URL and a command.
 
     Sessions are not written out, nor are the values of `headers`, which may be secrets: variables stand for them.
     """
@@ -53,7 +55,9 @@ def as_entry(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> str:
-    """Write a server as JSON for the file of a client (`mcpServers`); `ValueError` when no client can reach it.
+    """Write a server as JSON for a client's file (`mcpServers`).
+
+    Raises `ValueError` when no client can reach it.
 
     Values of headers and of the environment may be secrets: variables stand for them.
     """
@@ -75,7 +79,10 @@ def as_entry(
 
 
 def _absolute(word: str, cwd: str | None) -> str:
-    """Make the name of a file absolute: the client that reads the entry runs in another folder."""
+    """Make the name of a file absolute.
+
+    The client that reads the entry runs in another folder.
+    """
     file = Path(cwd or ".", word)
     return str(file.absolute()) if file.is_file() else word
 

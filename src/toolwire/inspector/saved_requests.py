@@ -1,7 +1,7 @@
-"""Requests that somebody saved under a name, to send them again another day. Each server has its own.
+"""Requests that a user saved under a name, for each server.
 
 They are in a file of the user's and not in the browser. The port of the page, and with it the browser's storage, is
-another one each time; and whatever listens on the same port later could read that storage.
+another one each time; and any program that listens on the same port later could read that storage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MAX_TOTAL: Final = 900 * 1024
 
 
 class SavedRequest(Struct, frozen=True):
-    """Parameters under a name; `kind` and `key` say what they are for, as in the page's lists."""
+    """Saved parameters under a name.
+
+    `kind` and `key` say what they are for, as in the page's lists.
+    """
 
     name: str
     kind: str
@@ -45,7 +48,7 @@ class SavedRequests:
         self._storage: Storage = MemoryStorage() if storage is None else storage
 
     async def all(self) -> list[SavedRequest]:
-        """Read them; a file that cannot be read, or that somebody broke, counts as none."""
+        """Read them; a broken or unreadable file counts as none."""
         try:
             text = await load(self._storage, self._key)
             return [] if text is None else _decode(text)
@@ -53,9 +56,10 @@ class SavedRequests:
             return []
 
     async def add(self, asked: dict[str, Any]) -> None:
-        """Save a request under its name, in place of an older one for the same thing; `ValueError` when it is too much.
+        """Save a request under its name, or replace the older one.
 
-        `asked` has `name`, `kind`, `key` and `params`.
+        Raises `ValueError` when there are too many, or when it is too large. `asked` has `name`, `kind`, `key` and
+        `params`.
         """
         name = " ".join(str(asked["name"]).split())
         if not 0 < len(name) <= MAX_NAME:

@@ -1,4 +1,4 @@
-"""The checks of every request: only the page that the inspector served, in a browser on this machine, may use it.
+"""The checks of every request: only the page itself, on this machine, is served.
 
 The page can call tools on behalf of its user. So every operation carries a random token that no other page knows, and
 comes from this machine and this page. Only the files of the page need no token.
@@ -22,7 +22,7 @@ _POLICY: Final = (
     "script-src 'self'",
     "style-src 'self'",
     "connect-src 'self'",
-    # Pictures and sounds of a server are inside its messages. The page fetches nothing from elsewhere.
+    # Pictures and sounds of a server are inside its messages. The page fetches nothing from the network.
     "img-src 'self' data: blob:",
     "media-src data: blob:",
     "base-uri 'none'",
@@ -43,9 +43,10 @@ _HEADERS: Final = {
 
 
 def page_headers(views: str | None) -> HeaderList:
-    """Return the headers of every answer. `views` is the origin of the frames of views; None where none are served.
+    """Return the headers of every answer.
 
-    A permission is delegated to that origin alone, and there only to a frame that somebody allowed it (`allow`).
+    `views` is the origin of the frames of views; None where none are served. A permission is delegated to that origin
+    alone, and there only to a frame that the user allowed it (`allow`).
     """
     delegated = "" if views is None else f'"{views}"'
     headers = {

@@ -1,4 +1,4 @@
-"""The inspector on two ports of this machine: one for its page, one for the views of tools."""
+"""The inspector on two ports of this machine: one for its page, one for views."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Listeners(NamedTuple):
 
 
 def listen(port: int, view_port: int = 0) -> Listeners:
-    """Open the sockets, which other machines cannot reach; `ServerError` when a port is taken. 0 is any port."""
+    """Open the sockets, on loopback only. Port 0 is any free port.
+
+    Raises `ServerError` when a port is taken.
+    """
     http_server.check_installed()
     page = http_server.listen(HOST, port, public=False)
     try:
@@ -42,7 +45,10 @@ def listen(port: int, view_port: int = 0) -> Listeners:
 
 
 def address(app: InspectorApp, listeners: Listeners) -> str:
-    """Return the address of the page. A browser never sends the part after `#`, and the page removes it at once."""
+    """Return the address of the page.
+
+    A browser never sends the part after `#`, and the page removes it at once.
+    """
     return listeners.url(f"/#token={app.token}")
 
 

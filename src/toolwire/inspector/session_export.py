@@ -1,6 +1,6 @@
-"""A session as a file: the calls with their results, every message on the wire, and how the sign-in went.
+"""Export a session as a file: calls, results, messages and sign-in steps.
 
-The file is made to be sent to somebody else, so secrets are replaced: by the names of their members and headers, and
+The file is made to be sent to other people, so secrets are replaced: by the names of their members and headers, and
 wherever a value that the user gave as a token or header stands in a text.
 """
 
@@ -60,7 +60,7 @@ class _Budget:
 
 
 def _call(call: PageCall, hidden: Callable[[str], str]) -> bytes:
-    shown = {name: value for name, value in call.shown().items() if value not in (None, [])}
+    shown = {name: value for name, value in call.describe().items() if value not in (None, [])}
     shown["started"] = _time(call.started)
     params, result = _value(call.params, hidden), None if call.result is None else _value(call.result, hidden)
     return _encode({**mask_members(shown, texts=hidden), "params": params, "result": result})
@@ -74,7 +74,10 @@ def _message(entry: WireEntry, hidden: Callable[[str], str]) -> bytes:
 
 
 def _value(text: bytes, hidden: Callable[[str], str]) -> Any:
-    """Read JSON without its secrets; a text where it is none, and a note where it is too large."""
+    """Read JSON without its secrets.
+
+    Returns a text if it is not JSON, and a note if it is too large.
+    """
     if len(text) > MAX_PART:
         return f"({len(text)} bytes, too large for the export)"
     try:

@@ -1,4 +1,4 @@
-"""The steps of signing in at a server, for people who find out why it does not work.
+"""The steps of a sign-in at a server, to find its mistakes.
 
 Each step has its request, its answer, what is wrong with it and what to do about that. Secrets are replaced.
 """
@@ -32,7 +32,7 @@ _ANSWER: Final = "Answer of the authorization server"
 
 # RFC 6749 sections 4.1.2.1 and 5.2, RFC 7591 section 3.2.2, RFC 8707 section 2.
 _ADVICE: Final = {
-    "access_denied": "The person who signed in, or a rule of the authorization server, refused. Sign in as somebody "
+    "access_denied": "The person who signed in, or a rule of the authorization server, refused. Sign in as someone "
     "who may use this server.",
     "invalid_client": "The authorization server does not know this client, or its secret is wrong. Check the client ID "
     "and the secret in the settings, or clear both so that the client registers itself.",
@@ -61,7 +61,10 @@ _REGISTER_BY_HAND: Final = (
 
 
 class Step(Struct, kw_only=True):
-    """One step; `state` is `done`, `failed`, `waiting` for a person, or `absent` where the next place is tried."""
+    """One step of a sign-in.
+
+    `state` is `done`, `failed`, `waiting` for a person, or `absent` where the next place is tried.
+    """
 
     number: int
     at: float
@@ -84,7 +87,7 @@ class SignInSteps:
         self._steps: deque[Step] = deque(maxlen=MAX_STEPS)
         self._numbers = itertools.count(1)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         return [msgspec.to_builtins(step) for step in self._steps]
 
     def begin(self) -> None:
@@ -130,7 +133,7 @@ class SignInSteps:
         request = {"method": "GET", "url": address, "parameters": mask_form(parts.query.encode())}
         step = self._add(_ASK, request)
         step.state = "waiting"
-        step.advice = "Somebody has to sign in, in the browser."
+        step.advice = "A person has to sign in, in the browser."
         self._tell(step)
 
     def came_back(self, address: str) -> None:
@@ -148,7 +151,7 @@ class SignInSteps:
         self._tell(step)
 
     def ended(self, problem: str | None) -> None:
-        """Note how it ended; nothing when nobody had to sign in."""
+        """Record how the sign-in ended; nothing without a sign-in."""
         if not self._steps:
             return
         self._end_waiting()
@@ -159,7 +162,7 @@ class SignInSteps:
         self._tell(step)
 
     def _last_advice(self) -> str | None:
-        """Find what to do: about the step that failed, else about the last one that has something wrong with it."""
+        """Find the advice for the failed step, or else for the last step with advice."""
         advised = [step for step in self._steps if step.advice is not None]
         failed = [step for step in advised if step.state == "failed"]
         return (failed or advised)[-1].advice if advised else None
@@ -208,7 +211,7 @@ def _document(body: bytes) -> Any:
 
 
 def _judge(step: Step, request: Fetch, status: int, document: Any) -> None:
-    """Say what is wrong with an answer, as far as it shows in the answer itself."""
+    """Describe the problem of an answer, as far as the answer itself shows it."""
     if 200 <= status < 300:
         if not isinstance(document, dict):
             step.state = "absent" if request.method == "GET" else "failed"

@@ -1,4 +1,4 @@
-"""The skills of the inspected server: what an entry says, what was verified, what was refused, and why."""
+"""The skills of the inspected server: entries, checks, and refusals with reasons."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class PageSkills:
         self._loaded.put(uri, skill)
         self._files[uri] = {path: {"state": "not read"} for path in skill.files}
         self._files[uri]["SKILL.md"] = _state(skill.document)
-        return self._shown(skill)
+        return self._describe(skill)
 
     async def read(self, uri: str, path: str) -> dict[str, Any]:
-        """Read a file of a skill that is loaded, and say whether it is what the entry says."""
+        """Read a file of a loaded skill, and check it against the entry."""
         skill = self._loaded.get(uri)
         if skill is None:
             raise ToolwireError("The skill is not loaded any more: load it again")
@@ -81,11 +81,11 @@ class PageSkills:
         except SkillRejected as error:
             if path in self._files[uri]:
                 self._files[uri][path] = {"state": "refused", **_fault(error)}
-            return {**self._shown(skill), "file": {"path": path, "refused": _fault(error)}}
+            return {**self._describe(skill), "file": {"path": path, "refused": _fault(error)}}
         self._files[uri][file.path] = _state(file)
-        return {**self._shown(skill), "file": _contents(file)}
+        return {**self._describe(skill), "file": _contents(file)}
 
-    def _shown(self, skill: LoadedSkill) -> dict[str, Any]:
+    def _describe(self, skill: LoadedSkill) -> dict[str, Any]:
         return {
             "refused": None,
             "body": Excerpt(skill.body).value,

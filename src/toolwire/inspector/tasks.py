@@ -1,4 +1,4 @@
-"""Calls of tools that may go on as tasks, with the state of the task while it runs.
+"""Tool calls that may become tasks, with the state of the task.
 
 On 2025-11-25 the client asks for a task; on 2026-07-28 the server decides, so there every call may become one.
 """
@@ -39,15 +39,16 @@ class WatchedTask(TaskHandle):
         return state
 
     async def outcome(self, on_progress: OnProgress, *, looks_by_itself: bool) -> Raw:
-        """Wait for the result as the server sent it. When the waiting is cancelled, the task is cancelled too.
+        """Wait for the result as the server sent it.
 
-        A task that ended before it could be cancelled has a result all the same.
+        When the waiting is cancelled, the task is cancelled too. A task that ended before it could be cancelled has a
+        result all the same.
         """
-        looking = None if looks_by_itself else asyncio.ensure_future(self._look())
+        looking = None if looks_by_itself else asyncio.ensure_future(self._poll_updates())
         try:
             raw = await self._outcome(self._sender.start_clock(math.inf), on_progress)
             if looking is not None:
-                await self._last_look()
+                await self._poll_once()
             return raw
         except asyncio.CancelledError:
             with contextlib.suppress(ToolwireError):
@@ -63,11 +64,11 @@ class WatchedTask(TaskHandle):
         await self.cancel(timeout=_PATIENCE)
         return await self.status(timeout=_PATIENCE)
 
-    async def _last_look(self) -> None:
+    async def _poll_once(self) -> None:
         with contextlib.suppress(ToolwireError):
             await self.status(timeout=_PATIENCE)
 
-    async def _look(self) -> None:
+    async def _poll_updates(self) -> None:
         with contextlib.suppress(ToolwireError):
             async for _ in self.updates():
                 pass
@@ -87,5 +88,5 @@ async def call_as_task(
     return await task.outcome(on_progress, looks_by_itself=is_modern(client.revision) or not task.id)
 
 
-def shown(state: TaskState) -> dict[str, Any]:
+def describe_state(state: TaskState) -> dict[str, Any]:
     return {"id": state.id, "status": state.status, "message": state.message, "ttl": state.ttl}

@@ -48,7 +48,10 @@ class WireEntry(Struct, kw_only=True):
     back: str | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Tell what a list shows; the whole text is asked for when somebody looks."""
+        """Return what a list shows of an entry.
+
+        The whole text is fetched when the user opens it.
+        """
         preview = self.text[: PREVIEW * 4].decode("utf-8", "replace")[:PREVIEW]
         members = {name: getattr(self, name) for name in _SHOWN}
         return {**members, "preview": preview}
@@ -97,7 +100,7 @@ class WireLog:
         self._waiting: Expiring[tuple[Direction, Any], WireEntry] = Expiring(MAX_WAITING)
         #: What was sent lately, by its bytes, until HTTP answers.
         self._posted: Expiring[bytes, WireEntry] = Expiring(MAX_POSTED)
-        #: Whether messages travel in exchanges of HTTP, which `responded` is told of.
+        #: Whether messages travel in exchanges of HTTP, for which `responded` is called.
         self.over_http = False
 
     def __iter__(self) -> Iterator[WireEntry]:
@@ -133,7 +136,9 @@ class WireLog:
     def responded(
         self, given: Collection[str], method: str, sent: Mapping[str, str], body: bytes | None, response: HttpResponse
     ) -> None:
-        """Take the head of an answer of HTTP, without its secrets; the user gave the headers that `given` names.
+        """Record the head of an HTTP answer, without its secrets.
+
+        The user gave the headers that `given` names.
 
         It belongs to the message that the request carried. A refusal, and an answer to a request that carried no
         message (a stream that opens, a session that ends), is an entry of its own.
@@ -156,11 +161,11 @@ class WireLog:
         entry.id, entry.method = response.status, method
         if carried is not None:
             self._answer(entry, carried)
-        self._keep(entry)
+        self._store(entry)
         self._on_entry(entry)
 
     def sent_on(self, back: str, id: Any, method: str, subject: str | None, params: Mapping[str, Any]) -> WireEntry:
-        """Take what a gateway sends to a server behind it, for the request `id` of a client."""
+        """Record what a gateway sends to an upstream for the request `id` of a client."""
         text = _encode(params)
         entry = WireEntry(
             number=self._next, at=time.time(), direction="→", kind="request", size=len(text), text=text, back=back
@@ -168,7 +173,7 @@ class WireLog:
         self._next += 1
         entry.id, entry.method = id, method[:200]
         entry.subject = None if subject is None else subject[:200]
-        self._take(entry)
+        self._add_entry(entry)
         return entry
 
     def came_back(self, asked: WireEntry, answer: Any, *, is_error: bool) -> None:
@@ -180,16 +185,16 @@ class WireLog:
         self._next += 1
         entry.size, entry.id, entry.back = len(text), asked.id, asked.back
         self._answer(entry, asked)
-        self._take(entry)
+        self._add_entry(entry)
 
-    def _take(self, entry: WireEntry) -> None:
+    def _add_entry(self, entry: WireEntry) -> None:
         if entry.size > self._max_bytes:
             entry.text = entry.text[:PREVIEW]
-        self._keep(entry)
+        self._store(entry)
         self._on_entry(entry)
 
     def exchange_of(self, entry: WireEntry) -> dict[str, Any] | None:
-        """Return the exchange of HTTP that carried a message, or that carried the request which it answers."""
+        """Return the HTTP exchange that carried a message, or the request it answers."""
         asked = None if entry.answers is None else self.find(entry.answers)
         return entry.http or (None if asked is None else asked.http)
 
@@ -206,7 +211,7 @@ class WireLog:
             self._classify(entry, envelope)
         if direction == "→" and self.over_http:
             self._posted.put(data, entry)
-        self._take(entry)
+        self._add_entry(entry)
 
     def _classify(self, entry: WireEntry, envelope: _Envelope) -> None:
         # The id is only shown and compared here, so any id that can be a key will do.
@@ -228,7 +233,7 @@ class WireLog:
         entry.method, entry.subject = asked.method, asked.subject
         entry.answers, entry.took = asked.number, entry.at - asked.at
 
-    def _keep(self, entry: WireEntry) -> None:
+    def _store(self, entry: WireEntry) -> None:
         self._entries.append(entry)
         self._bytes += len(entry.text)
         while len(self._entries) > 1 and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):

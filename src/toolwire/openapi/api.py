@@ -94,7 +94,9 @@ def openapi(
     watch: float | None = None,
     limits: Limits = Limits(),
 ) -> Api:
-    """Read the description of an API (OpenAPI 3.0 to 3.2, Swagger 2.0). `server.include(api)` offers its tools.
+    """Read the description of an API (OpenAPI 3.0 to 3.2, Swagger 2.0).
+
+    `server.include(api)` serves its tools.
 
     Raise `DescriptionError` for a description that cannot be used; the text names the file, the place and the remedy.
 
@@ -124,8 +126,8 @@ def openapi(
       redirected there, and operations that the description serves there get credentials. Without it, they go to the
       root servers of the description alone.
     * `depth`: write schemas without `$ref`, down to so many levels. `max_description`: characters of a description.
-    * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone. Clients are
-      told how long they may keep the answer of a resource.
+    * `cache`: whether answers of reads are used again as their headers permit, each for its caller alone. Clients
+      learn how long they may keep the answer of a resource.
     * `client`: an `httpx.AsyncClient` that carries the requests. Its cookies are sent; cookies that the API sets are
       dropped, because callers share the client. `tls`, `proxy`: for the connections otherwise.
     * `description_path`, `lifespan`: for an application: where it serves its description, and whether its lifespan is
@@ -227,7 +229,7 @@ class Api(DescribedApi):
         self.resources: tuple[ToolDefinition, ...] = ()
         """The definitions of the operations that are resources."""
         self.watch: ApiWatch | None = None
-        """The comparison of the API with its lock file; None where nobody asked for it."""
+        """The comparison of the API with its lock file; None if `watch=` is not given."""
 
     @property
     def name(self) -> str:
@@ -247,7 +249,7 @@ class Api(DescribedApi):
 
     @property
     def operations(self) -> list[OperationRow]:
-        """Every operation of the API, chosen or not, with the name of its tool or the reason why it has none."""
+        """Every operation of the API, with its tool or why it has none."""
         return self._operations.rows
 
     @property
@@ -290,7 +292,9 @@ class Api(DescribedApi):
         return self._server
 
     def override(self, operation: str, **options: Unpack[ToolOptions]) -> Callable[[F], F]:
-        """Put a function in the place of the tool of an operation, which is named by its id or by method and path.
+        """Replace the tool of an operation by a function.
+
+        The operation is named by its id, or by method and path.
 
         A parameter of the type `Operation` gets the call of the operation. Name, description, annotations and tags are
         those of the generated tool, unless the options or the docstring of the function say otherwise. The options
@@ -325,7 +329,10 @@ class Api(DescribedApi):
         self._overriding[_place(definition)] = tool
 
     def operation(self, operation: str) -> Operation:
-        """Return the call of an operation, which is named by its id or by method and path, for a handler."""
+        """Return the call of an operation, for a handler.
+
+        The operation is named by its id, or by method and path.
+        """
         found = self._calls.get(operation)
         if found is None:
             definition = self._operations.definition(self._operations.find(operation))
@@ -355,7 +362,10 @@ def _place(definition: ToolDefinition) -> str:
 
 @contextmanager
 def _garbage_stays() -> Iterator[None]:
-    """Let the garbage collector rest. While definitions are made, it would walk a large document again and again."""
+    """Pause the garbage collector while definitions are made.
+
+    It would walk a large document again and again.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The connections to an API: opened with the first server that offers it, closed with the last one.
+"""The connections to an API, open from its first to its last server.
 
 An API may be part of several servers, and servers may run on event loops of their own. So each loop has a pool.
 """
@@ -26,7 +26,7 @@ class UsedPool:
         self._manager = manager
         self.pool: Pool | None = None
         self.users = 0
-        # Whoever comes while the pool is opened waits for that.
+        # A server that starts while the pool is opened waits for that.
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
@@ -65,7 +65,10 @@ class ApiPool(Pool):
                 await used.close()
 
     def begin(self) -> UsedPool:
-        """Keep the connections for a call, also if its server is taken away meanwhile. Call `end` after it."""
+        """Hold the connections for a call, even if its server is removed meanwhile.
+
+        Call `end` after it.
+        """
         used = self._used.get(asyncio.get_running_loop())
         if used is None or used.pool is None:
             raise ToolError("This API is not connected: no server that includes it runs on this event loop")

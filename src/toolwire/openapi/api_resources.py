@@ -23,13 +23,15 @@ _MOST_QUERY: Final = 20
 
 
 def operation_resource(operation: Operation, api: str, options: Options) -> Resource | ResourceTemplate:
-    """Make the resource, or the template, of an operation. `api` is the title of the API.
+    """Make the resource, or the template, of an operation.
+
+    `api` is the title of the API.
 
     Raise `DescriptionError` for an operation that an address cannot carry.
     """
     definition = operation.definition
     if definition.operation.method != "GET":
-        raise DescriptionError(f"{operation.name} is no GET, and cannot be a resource: take it out of resources=")
+        raise DescriptionError(f"{operation.name} is not a GET, and cannot be a resource: take it out of resources=")
     names = {_variable(each): each.name for each in _in_address(definition)}
     uri = f"{SCHEME}://{plain_name(api).lower() or 'api'}{_template(definition)}"
     shown: Options = {"title": definition.title, "description": definition.description, **options}
@@ -39,7 +41,7 @@ def operation_resource(operation: Operation, api: str, options: Options) -> Reso
 
 
 def _in_address(definition: ToolDefinition) -> list[ToolArgument]:
-    """Return the arguments that stand in the address: those of the path, and optional ones of the query."""
+    """Return the arguments of the address: those of the path, and optional query ones."""
     required = definition.input_schema.get("required", ())
     found: list[ToolArgument] = []
     for each in definition.arguments:

@@ -108,7 +108,7 @@ class ApiTools:
         typed = () if is_typed else (root.retrieved_from,)
         self._zones = self._permitted(bases, typed)
         if self._client is not None:
-            self._keep_named(chosen)
+            self._permit_typed_origins(chosen)
         # A client of the operator has secrets, too. They go where credentials go, and not where redirects lead.
         self._client_home = self._home & {service, *(origin(base) for _, base in bases)}
         self._connection.origins = frozenset(self._zones)
@@ -117,7 +117,10 @@ class ApiTools:
         return partial(self.pool.end, self.pool.begin())
 
     def _bases(self, operations: list[OperationObject], chosen: set[int]) -> Iterator[tuple[OperationObject, str]]:
-        """Yield one operation for each server of the API, and its URL. Raise where that of a chosen one is wrong."""
+        """Yield one operation for each server of the API, with its URL.
+
+        Raises where the URL of a chosen operation is wrong.
+        """
         known: set[int] = set()
         for each in operations:
             # Most operations share the servers of the document.
@@ -131,7 +134,7 @@ class ApiTools:
                     raise
 
     def _find_service(self) -> str | None:
-        """Return the origin of the server that is used; None where the API as a whole has none."""
+        """Return the origin of the server in use; None if operations have different ones."""
         try:
             return origin(server_base(self._root_servers, self._connection, "the description"))
         except DescriptionError:
@@ -158,8 +161,11 @@ class ApiTools:
         zones = permitted_origins(bases, base_url=self._options.base_url, typed=typed)
         return zones | {self._named_origin(each): Zone.NAMED for each in self._options.origins}
 
-    def _keep_named(self, chosen: tuple[ToolDefinition, ...]) -> None:
-        """Permit only origins that the operator typed: a client of the operator resolves names itself, unseen."""
+    def _permit_typed_origins(self, chosen: tuple[ToolDefinition, ...]) -> None:
+        """Permit only origins that the operator typed.
+
+        A client of the operator resolves names itself, unseen.
+        """
         self._zones = {each: zone for each, zone in self._zones.items() if zone is Zone.NAMED}
         for each in chosen:
             found = origin(operation_base(each.operation, self._connection))
@@ -184,7 +190,10 @@ class ApiTools:
 
     @contextmanager
     def carried_by(self, carrier: OpenPool) -> Iterator[None]:
-        """Let something else carry the requests of servers that start meanwhile, such as a stub in a test."""
+        """Send the requests of servers that start meanwhile through another pool.
+
+        Tests use it for stubs.
+        """
         before, self._carrier = self._carrier, carrier
         try:
             yield
@@ -274,7 +283,10 @@ class ApiTools:
         return definition.scopes if self._options.require_scopes else ()
 
     def server(self, name: str, version: str, components: list[Any], watch: Watch | None) -> Server:
-        """Make the server that has the tools. Its lifespan is that of the connections, and of a watch over the API."""
+        """Make the server that has the tools.
+
+        Its lifespan is that of the connections, and of a watch over the API.
+        """
 
         @asynccontextmanager
         async def lifespan(server: Server) -> AsyncIterator[None]:
@@ -332,5 +344,5 @@ def _without_members(schema: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _tag(tag: str) -> str:
-    """Return a tag of the description as the name of a tag of components, which has no spaces."""
+    """Turn a tag of the description into a component's tag, which has no spaces."""
     return "-".join(tag.split())

@@ -1,4 +1,4 @@
-"""An ASGI application in this process as an API: its description, its lifespan and its requests need no socket."""
+"""Use an ASGI application of this process as an API, without a socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ DESCRIPTION_PATH: Final = "/openapi.json"
 
 
 def read_application(application: Application, path: str, address: str, limits: Limits) -> bytes:
-    """Return the description that an application serves at a path. Raise `DescriptionError` where it serves none."""
+    """Return the description that an application serves at a path.
+
+    Raises `DescriptionError` where it serves none.
+    """
 
     async def read() -> bytes:
         async with asyncio.timeout(limits.seconds), AsgiPool(application) as pool:
@@ -68,7 +71,10 @@ class _Lifespan:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Start the application, and stop it at the end. Raise `ServerError` where it does not start."""
+        """Run the lifespan of the application.
+
+        Raises `ServerError` where it does not start.
+        """
         task = asyncio.get_running_loop().create_task(self._run())
         self._events.put_nowait({"type": "lifespan.startup"})
         try:

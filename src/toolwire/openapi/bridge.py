@@ -1,4 +1,4 @@
-"""Three tools for a large API: one lists its operations, one describes an operation, one calls it.
+"""Three tools for a large API: list its operations, describe one, call one.
 
 Their definitions cost the same however many operations there are. Each operation is a tool that is in no list, with its
 own scopes, audiences and policies. Those hold for all three: an operation that a caller may not use is neither listed
@@ -84,7 +84,10 @@ class Bridge:
     """The three tools of one API."""
 
     def __init__(self, title: str, definitions: Iterable[ToolDefinition], tools: Iterable[ToolBase]) -> None:
-        """`tools` are those of the operations. Raise `DescriptionError` where one has the name of a bridge's own."""
+        """Add the operations' tools.
+
+        Raises `DescriptionError` where one has the name of a tool of the bridge.
+        """
         self._entries = {each.name: _entry(each) for each in definitions}
         for name in (LIST, DESCRIBE, CALL):
             if (entry := self._entries.get(name)) is not None:
@@ -168,7 +171,7 @@ class Bridge:
 
     @property
     def timeout(self) -> float | None:
-        """The seconds that a call may take: the longest time of an operation; None where one has no time of its own."""
+        """The longest time of an operation; None where one has no limit of its own."""
         times = [each.timeout for each in self._tools]
         known = [each for each in times if each is not None]
         return max(known, default=None) if len(known) == len(times) else None
@@ -180,7 +183,7 @@ class Bridge:
 
     @property
     def detaches(self) -> bool:
-        """Return whether a call becomes a task when its operation goes on, and not before."""
+        """Return whether a call becomes a task when its operation continues after the answer."""
         return any(each.detaches for each in self._tools)
 
     @property

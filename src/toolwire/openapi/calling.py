@@ -58,7 +58,10 @@ class Definition(Protocol):
     def input_schema(self) -> dict[str, Any]: ...
 
     def argument_schema(self) -> dict[str, Any]:
-        """Make the schema against which arguments are checked. The one that is published may say less."""
+        """Make the schema that arguments are checked against.
+
+        The published one may say less.
+        """
 
     @property
     def secret_names(self) -> frozenset[str]:
@@ -86,7 +89,7 @@ Build: TypeAlias = Callable[[dict[str, Any]], OutgoingRequest]
 
 
 class Exchange:
-    """One call of an API while it runs: its arguments, its last request and the answer to it."""
+    """One call of an API: its arguments, its last request and that answer."""
 
     credentials: SignedRequest | None = None
     """The request with credentials; None where the operation needs none."""
@@ -171,12 +174,12 @@ Prepare: TypeAlias = Callable[[Call, dict[str, Any]], Awaitable[dict[str, Any]]]
 Before: TypeAlias = Callable[[Exchange], Awaitable[t.CallToolResult | None]]
 #: Changes a result before it leaves.
 After: TypeAlias = Callable[[Exchange, t.CallToolResult], t.CallToolResult]
-#: Is told of the end of each call, with the status of the last answer; None where there was none.
+#: Gets each call at its end, with the status of the last answer; None where there was none.
 Ended: TypeAlias = Callable[[Exchange, int | None], None]
 
 
 class Caller:
-    """The way of a call: prepare the arguments, build the request, sign it, send it, read the answer."""
+    """Runs a call: prepare arguments, build, sign and send the request, read the answer."""
 
     def __init__(
         self,
@@ -243,7 +246,7 @@ class GeneratedTool(ToolBase):
         detaches: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        """`detaches`: the call becomes a task when the API says that it goes on, and not before."""
+        """`detaches`: a call becomes a task if the API says that it continues."""
         self._make_caller = make_caller
         self._definition = definition
         self.name: str = checked_name(definition.name, "tool")
@@ -263,7 +266,10 @@ class GeneratedTool(ToolBase):
 
     @cached_property
     def caller(self) -> Caller:
-        """The way of its calls. The first call makes it, because an API may have many operations."""
+        """The object that runs the calls.
+
+        The first call makes it, because an API may have many operations.
+        """
         return self._make_caller()
 
     @cached_property
@@ -273,7 +279,10 @@ class GeneratedTool(ToolBase):
         return Redaction(names) if names else None
 
     def compile(self) -> SchemaReader:
-        """Compile the schema of the arguments. Otherwise the first call does so: an API may have many operations."""
+        """Compile the schema of the arguments, once.
+
+        Otherwise the first call does so: an API may have many operations.
+        """
         if self._reader is None:
             schema = self._definition.argument_schema()
             validator = schemas.compile(schema, what=f"the input schema of {self.name!r}")
@@ -298,7 +307,7 @@ class GeneratedTool(ToolBase):
         return result
 
     def _tell_nulls(self) -> None:
-        """Say once that null came for arguments that may be left out and do not take it: some clients always do so."""
+        """Log once that a client sent null for optional arguments that do not allow it."""
         if not self._told_nulls:
             self._told_nulls = True
             log.warning("%s: null was sent for arguments that do not take it, and is read as left out", self.name)

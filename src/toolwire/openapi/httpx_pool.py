@@ -1,4 +1,4 @@
-"""Requests to an API through an `httpx.AsyncClient` of the operator, with its authentication, mounts and proxies."""
+"""Requests to an API through an `httpx.AsyncClient` of the operator."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class HttpxPool(Pool):
 
 
 def _with_own_cookies(client: Any) -> AsyncHttpClient:
-    """Return the client with a copy of its cookie jar, so that an answer changes no other request.
+    """Return the client with a copy of its cookie jar.
 
-    The connections, the authentication and the hooks are those of the client.
+    So an answer changes no other request. The connections, the authentication and the hooks are those of the client.
     """
     if not hasattr(client, "cookies"):
         return client  # type: ignore[no-any-return]
@@ -84,7 +84,7 @@ def _without_secrets(client: Any) -> AsyncHttpClient:
 
 
 def _failure(error: Exception, url: str) -> Exception:
-    """Return an error of httpx as one of this library; any other error as it is."""
+    """Convert an error of httpx to one of this library; return any other unchanged."""
     names = {each.__name__ for each in type(error).__mro__}
     if names.isdisjoint({"RequestError", "InvalidURL"}):
         return error
@@ -117,7 +117,10 @@ class _Response(HttpResponse):
         return self._pieces
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
-        """Yield the body. It is unpacked here, in small parts, because httpx unpacks a piece to any size."""
+        """Yield the body, unpacked in small parts.
+
+        httpx would unpack a piece to any size.
+        """
         if self._response.is_stream_consumed:  # A hook of the client has read all of it.
             yield self._response.content
             return

@@ -67,7 +67,7 @@ class IncludedApis:
             self._tell_hidden(api, mount)
 
     def _tell_hidden(self, api: Api, mount: Mount) -> None:
-        """Say which tools and resources nobody reaches, because the server has others of the same names."""
+        """Warn about tools and resources that are hidden by equal names."""
         addresses = [*self._hidden(mount, "resources"), *self._hidden(mount, "templates")]
         if addresses:
             log.warning(
@@ -95,7 +95,10 @@ class IncludedApis:
         ]
 
     def check(self, api: Api) -> Server:
-        """Make the tools of an API, and return the server that has them. Raise `ServerError` where that fails."""
+        """Make the tools of an API, and return their server.
+
+        Raises `ServerError` where that fails.
+        """
         return api.server
 
     def catalog(self, api: Api) -> Catalog:

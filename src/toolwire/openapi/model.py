@@ -1,4 +1,4 @@
-"""The objects of an API description, in the words of the OpenAPI Specification, and the tools made from them.
+"""The objects of an API description, and the tools made from them.
 
 All versions end here: a Swagger 2.0 document is converted to 3.0 before, and the differences between 3.0, 3.1 and 3.2
 are resolved by the readers. Only schemas stay as they were written, because their dialect depends on the version of
@@ -27,7 +27,10 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "QUERY"})
 
 
 class DescriptionError(ServerError):
-    """A description cannot be read. The text names the file, the place in it and the remedy."""
+    """A description cannot be read.
+
+    The text names the file, the place in it and the remedy.
+    """
 
 
 def digest_of(data: bytes) -> str:
@@ -44,11 +47,11 @@ class ApiDocument(Protocol):
 
     @property
     def retrieved_from(self) -> str:
-        """Return the address from which it was read, against which the addresses of the API are read."""
+        """Return the address it was read from, the base of relative addresses."""
 
     @property
     def root(self) -> dict[str, Any]:
-        """Return the whole content. Nobody changes it."""
+        """Return the whole content. Do not change it."""
 
     @property
     def version(self) -> Version:
@@ -99,7 +102,7 @@ class ApiDescription(Protocol):
         """Return all documents that were read, by their URI."""
 
     def resolve(self, node: Node) -> Node:
-        """Follow a Reference Object, also a chain of them; return any other node as it is."""
+        """Follow a Reference Object, or a chain of them; return any other node unchanged."""
 
     def referenced(self, reference: str, document: ApiDocument) -> tuple[str, Node]:
         """Return the canonical name (`uri#/pointer`) and the target of a `$ref` inside a schema."""
@@ -128,7 +131,7 @@ class ParameterObject(Struct, frozen=True, kw_only=True):
 
 
 class EncodingObject(Struct, frozen=True, kw_only=True):
-    """The form of one member of a form body, or of one part of a multipart body."""
+    """The encoding of one member of a form, or of one multipart part."""
 
     content_type: str | None = None
     headers: Mapping[str, ParameterObject] = {}
@@ -221,7 +224,10 @@ class SecuritySchemeObject(Struct, frozen=True, kw_only=True):
 
 
 class SecurityRequirement(Struct, frozen=True):
-    """Schemes that a request needs together, with their scopes. An empty one means that nothing is needed."""
+    """Security schemes that a request needs together, with their scopes.
+
+    An empty one means that nothing is needed.
+    """
 
     schemes: Mapping[str, tuple[str, ...]]
 
@@ -268,7 +274,10 @@ class LeftOutOperation(Struct, frozen=True, kw_only=True):
 
 
 class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Decisions of a person about one operation. None leaves a member to the description or to the whole API."""
+    """Settings of one operation that a person decided.
+
+    None leaves a member to the description or to the whole API.
+    """
 
     name: str | None = None
     title: str | None = None
@@ -365,7 +374,7 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
     """The OAuth scopes that the API asks for, whichever of its security requirements is met."""
     select: str | None = None
-    """The argument by which the model asks for a part of the answer; None where it is not offered."""
+    """The argument that selects a part of the answer; None where it is not offered."""
     settings: OperationSettings
     warnings: tuple[str, ...] = ()
     """Parts of the description that could not be kept or look wrong, in plain words with their places."""
@@ -374,12 +383,18 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
         return repr_without(self, "fixed", "fixed_body")
 
     def argument_schema(self) -> dict[str, Any]:
-        """Make the schema against which arguments are checked. A tool asks for it before its first call."""
+        """Make the schema that arguments are checked against.
+
+        A tool asks for it before its first call.
+        """
         return self.input_schema if self.whole_input_schema is None else self.whole_input_schema()
 
     @property
     def is_read(self) -> bool:
-        """Return whether a request may be sent again. An unsafe method needs the decision of a person."""
+        """Return whether a request may be repeated.
+
+        For an unsafe method a person has to decide that.
+        """
         is_read = self.operation.method in SAFE_METHODS or self.is_decided_read
         return is_read and self.annotations.read_only_hint is True
 

@@ -1,4 +1,4 @@
-"""Calls of operations from code that is written by hand: typed values in, typed values out.
+"""Typed calls of operations from code that is written by hand.
 
 Arguments are checked against the same schema as those of a model, and requests carry the credentials of the caller of
 the handler. The limits that protect a model do not hold: an answer is whole, or the call fails.
@@ -47,7 +47,10 @@ class _Notes(Struct, frozen=True):
 
 
 class OperationFailed(ToolError):
-    """The API refused a call, or its answer cannot be used. Uncaught, it is the error of the tool that called."""
+    """The API refused a call, or its answer cannot be used.
+
+    Uncaught, it is the error of the tool that called.
+    """
 
     def __init__(self, text: str, status: int | None, result: ToolResult) -> None:
         super().__init__(text)
@@ -58,7 +61,10 @@ class OperationFailed(ToolError):
 
 
 class Operation:
-    """The call of one operation, for a handler. Requests carry the credentials of the handler's caller."""
+    """The call of one operation, for a handler.
+
+    Requests carry the credentials of the handler's caller.
+    """
 
     def __init__(self, definition: ToolDefinition, tool: GeneratedTool) -> None:
         self.definition: ToolDefinition = definition
@@ -79,7 +85,7 @@ class Operation:
         """Call the API and return its answer as a value of the type `returns`.
 
         Without a type, JSON becomes Python values, a text a `str`, anything else `bytes`, and no content None. Give
-        arguments by name, or as a mapping where a name is no Python name or is `returns`. Raise `OperationFailed` where
+        arguments by name, or as a mapping if a name is not a Python name or is `returns`. Raise `OperationFailed` where
         the API refuses the call, and `ToolError` where the arguments do not fit.
         """
         call = CURRENT.get(None)
@@ -93,18 +99,21 @@ class Operation:
             checked = self._tool.compile().sent(encode_readable(arguments))
         except InvalidArguments as error:
             raise ToolError(f"{self.name} was not called.\n{error}") from None
-        result, notes = _taken(await self._tool.caller.call(call, checked))
+        result, notes = _split_notes(await self._tool.caller.call(call, checked))
         if result.is_error is True:
             raise _failed(self.name, result, notes)
         return self._value(result, notes, returns)
 
     async def contents_for(self, call: Call, uri: str, arguments: dict[str, Any]) -> list[t.ResourceContents]:
-        """Return the answer as the contents of a resource. Values of an address are texts, and are read as meant."""
+        """Return the answer as the contents of a resource.
+
+        Values of an address are texts, and are read as meant.
+        """
         try:
             checked = self._tool.compile().meant(arguments)
         except InvalidArguments as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        result, notes = _taken(await self._tool.caller.call(call, checked))
+        result, notes = _split_notes(await self._tool.caller.call(call, checked))
         if result.is_error is True:
             # RES-2 of every revision: what is not there is an error of its own.
             raise ResourceNotFound() if notes.status in _NOT_THERE else _failed(self.name, result, notes)
@@ -136,7 +145,9 @@ class Operation:
             return reader.decode_output(written)
         except ToolwireError as error:
             raise OperationFailed(
-                f"The answer of {self.name} is no {type_name(returns)}: {error}", None, ToolResult(is_error=True)
+                f"The answer of {self.name} is not of type {type_name(returns)}: {error}",
+                None,
+                ToolResult(is_error=True),
             ) from None
 
     def __repr__(self) -> str:
@@ -153,8 +164,8 @@ def _failed(name: str, result: t.CallToolResult, notes: _Notes) -> OperationFail
     return OperationFailed("\n".join(texts) or f"{name} failed", notes.status, ToolResult.from_wire(result))
 
 
-def _taken(result: t.CallToolResult) -> tuple[t.CallToolResult, _Notes]:
-    """Take the notes off a result, because it may go to a client as it is."""
+def _split_notes(result: t.CallToolResult) -> tuple[t.CallToolResult, _Notes]:
+    """Remove the notes from a result, because it may go to a client unchanged."""
     meta = dict(result.meta) if isinstance(result.meta, dict) else {}
     notes = meta.pop(_NOTES, None) or _Notes()
     result.meta = meta or UNSET
@@ -162,7 +173,7 @@ def _taken(result: t.CallToolResult) -> tuple[t.CallToolResult, _Notes]:
 
 
 def _plain(result: t.CallToolResult, notes: _Notes) -> Any:
-    """Return the answer that is not JSON: a text, bytes, or None where there is no content."""
+    """Return an answer that is not JSON: a text, bytes, or None without content."""
     if notes.is_empty:
         return None
     block = result.content[0] if result.content else None
@@ -172,7 +183,7 @@ def _plain(result: t.CallToolResult, notes: _Notes) -> Any:
 
 
 def for_code(definition: ToolDefinition, max_bytes: int) -> ToolDefinition:
-    """Return a definition whose answers are whole: no schema is published, and nothing is cut for a model."""
+    """Return a definition for code: no published schema, and nothing cut for a model."""
     settings = definition.settings
     most = max_bytes if settings.max_bytes is None else settings.max_bytes
     return msgspec.structs.replace(
@@ -184,7 +195,7 @@ def for_code(definition: ToolDefinition, max_bytes: int) -> ToolDefinition:
 
 
 def with_bytes(answers: Answers, parts: AnswerParts, *, is_kept: bool = True) -> AnswerParts:
-    """Return the readers of answers for code: bytes stay bytes, and an answer that is too large is a failure.
+    """Return the readers of answers for code: bytes stay bytes, too large ones fail.
 
     `is_kept`: answers may be kept for as long as their headers permit.
     """

@@ -1,4 +1,4 @@
-"""Tools of operations: a definition, the way to its API, and the readers of its answers, put together."""
+"""Tools of operations: definition, calls and readers of answers, put together."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def operation_tool(
     parts: Callable[[Answers], AnswerParts] | None = None,
     **options: Unpack[Options],
 ) -> GeneratedTool:
-    """Make the tool of an operation. `parts` makes the readers that its answers need beside JSON and text."""
+    """Make the tool of an operation.
+
+    `parts` makes the readers that its answers need beside JSON and text.
+    """
     settings = definition.settings
     options.setdefault("timeout", connection.timeout if settings.timeout is None else settings.timeout)
     detaches = settings.task is None and parts is not None and is_long_running(definition.operation)
@@ -114,7 +117,7 @@ def _caller(
 
 
 def key_header(definition: ToolDefinition) -> str | None:
-    """Return the header of the key under which the API runs a write once: that of the settings, or a declared one.
+    """Return the header of the idempotency key, from the settings or the description.
 
     A declared one is sent, because an API may require it. Only the settings of the operator permit a second attempt.
     """

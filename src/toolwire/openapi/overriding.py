@@ -1,4 +1,4 @@
-"""A person's function in place of a generated tool, with the call of the operation at hand."""
+"""Functions of a person in place of generated tools, with the operation's call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolwire.server.dependencies import Depends
 
 
 def with_operation(function: Callable[..., Any], operation: Callable[[], Operation]) -> Callable[..., Any]:
-    """Return a copy of a function whose parameters of the type `Operation` are filled with the call of an operation."""
+    """Return a copy of a function that gets the operation for its `Operation` parameters."""
     if isinstance(function, MethodType):
         return MethodType(cast("Any", with_operation(function.__func__, operation)), function.__self__)
     if not isinstance(function, FunctionType):
@@ -36,7 +36,10 @@ def with_operation(function: Callable[..., Any], operation: Callable[[], Operati
 
 
 def _is_operation(written: Any, function: FunctionType) -> bool:
-    """Return whether an annotation means `Operation`, also as a text that only type checkers can resolve."""
+    """Return whether an annotation means `Operation`.
+
+    It may be a text that only type checkers can resolve.
+    """
     if not isinstance(written, str):
         return written is Operation
     first, _, rest = written.partition(".")

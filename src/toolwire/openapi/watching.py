@@ -1,4 +1,7 @@
-"""Watching whether an API describes itself differently than it was locked. What is served never changes by it."""
+"""Watch whether an API describes itself differently than when it was locked.
+
+What is served never changes by it.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,19 @@ class ApiWatch:
         """How often it was compared."""
 
     async def run(self) -> None:
-        """Compare now and then, until the task is cancelled. Replicas that start together do not ask together."""
+        """Compare now and then, until the task is cancelled.
+
+        Replicas that start together do not ask together.
+        """
         while True:
-            await self.look()
+            await self.compare_once()
             await _sleep(self._seconds * random_source().uniform(0.9, 1.1))
 
-    async def look(self) -> None:
-        """Compare once. The outcome is logged if it is another one than before."""
+    async def compare_once(self) -> None:
+        """Compare once.
+
+        The outcome is logged if it is another one than before.
+        """
         try:
             found = tuple(await in_thread(self._compared, "toolwire-openapi-watch"))
         except (ToolwireError, OSError) as error:
@@ -70,7 +79,7 @@ class ApiWatch:
                 self._name,
                 worst(found),
                 self._tools.path,
-                printable("; ".join(map(_told, found[:_SHOWN]))),
+                printable("; ".join(map(_describe_change, found[:_SHOWN]))),
             )
         self.changes = found
 
@@ -101,6 +110,6 @@ class ApiWatch:
         return True
 
 
-def _told(change: ApiChange) -> str:
+def _describe_change(change: ApiChange) -> str:
     about = f"{change.operation}: " if change.operation else ""
     return f"{about}{change.kind}" + (f" ({change.detail})" if change.detail else "")

@@ -1,4 +1,4 @@
-"""The functions that differ between operating systems, under names that mean the same on all of them."""
+"""Functions that differ between operating systems, under the same names for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The differences of macOS: `/dev/fd` gives no private description, and the end of a process comes from kqueue."""
+"""The macOS versions: pipes are shared, and kqueue reports the end of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ assert sys.platform == "darwin"
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
+    """Call back on the loop when a process has ended, without reaping it.
+
+    Returns a function that stops the watch.
+    """
     queue = select.kqueue()
     event = select.kevent(
         pid,

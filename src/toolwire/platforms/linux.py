@@ -1,4 +1,4 @@
-"""The abilities that only Linux has: a private description of a shared pipe, nested epoll, process descriptors."""
+"""The Linux versions: private descriptions of pipes, nested epoll, process descriptors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class PipeEnd(posix.PipeEnd):
 
 
 class SocketEnd:
-    """A socket that others may hold too. It is never made non-blocking; each call says that it must not wait.
+    """A socket that other processes may hold, too.
+
+    It is never made non-blocking; each call says that it must not wait.
 
     Readiness comes from an epoll instance of our own. A loop built on libuv makes every descriptor it watches
     non-blocking. This way it watches only the epoll descriptor.
@@ -75,7 +77,7 @@ class SocketEnd:
 
 
 def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
-    """Return an end for a descriptor that others hold too; None where a thread has to block on it instead."""
+    """Return an end for a shared descriptor; None where a thread has to block."""
     status = os.fstat(fd)
     if stat.S_ISSOCK(status.st_mode):
         return _socket_end(fd, writing)
@@ -89,7 +91,7 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
         # A terminal would report the number of typed bytes.
         end = PipeEnd if stat.S_ISFIFO(status.st_mode) else posix.PipeEnd
         return end(io.FileIO(private, "wb" if writing else "rb"))
-    # Files and the null device are always ready and cannot be watched. libuv aborts the process if it is told to.
+    # Files and the null device are always ready and cannot be watched. libuv aborts the process on such a request.
     return None
 
 
@@ -134,7 +136,10 @@ def _socket_end(fd: int, writing: bool) -> SocketEnd | None:
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
+    """Call back on the loop when a process has ended, without reaping it.
+
+    Returns a function that stops the watch.
+    """
     # Not PR_SET_PDEATHSIG, which reports the end of the thread that started us, not of the process.
     try:
         descriptor = os.pidfd_open(pid)
@@ -167,17 +172,17 @@ class _Process(NamedTuple):
 
 
 class ProcessTree(posix.ProcessTree):
-    """A child and every process that it started, also those in a session of their own (`setsid`).
+    """A child and every process that it started, also those in other sessions (`setsid`).
 
     Such a process is found by its parents, so only while they live. A daemon, whose parent has left it on purpose,
-    belongs to nobody's tree.
+    belongs to no tree.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__(process)
         self._strays: dict[_Process, int] = {}
 
-    def look(self) -> None:
+    def find_members(self) -> None:
         """Find members that left the group, while the child lives."""
         children: dict[int, list[_Process]] = {}
         for process in _processes():
@@ -199,7 +204,7 @@ class ProcessTree(posix.ProcessTree):
         return sum(sizes) if sizes else None
 
     def _find_members(self) -> list[int]:
-        self.look()
+        self.find_members()
         pids = [process.pid for process in _processes() if process.group == self._group]
         return [*pids, *(each.pid for each in self._strays)]
 

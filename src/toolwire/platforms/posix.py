@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 1.0
 class PipeEnd:
     """A non-blocking descriptor whose description belongs to this object alone.
 
-    It holds a file object, so that the descriptor is closed even when nobody closes it.
+    It holds a file object, so that the descriptor is closed even when `close` is not called.
     """
 
     __slots__ = ("_fd", "_file")
@@ -43,7 +43,7 @@ class PipeEnd:
         return os.write(self._fd, data)
 
     def unread(self) -> int | None:
-        """Return the number of written bytes that nobody has read yet; None where the system does not tell."""
+        """Return the number of written bytes that are unread; None if unknown."""
         return None
 
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ class PipeEnd:
 
 
 def shared_end(fd: int, writing: bool) -> PipeEnd | None:
-    """Return an end for a descriptor that others hold too; None where a thread has to block on it instead.
+    """Return an end for a shared descriptor; None where a thread has to block.
 
     A non-blocking mode would hold for everybody who shares the description. So only a system that can give a private
     description returns an end.
@@ -78,7 +78,7 @@ def own_end(file: IO[bytes]) -> PipeEnd | None:
 
 
 def wait_ready(fd: int, writing: bool) -> None:
-    """Block until a descriptor is ready that somebody else made non-blocking."""
+    """Block until a descriptor that another process made non-blocking is ready."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT if writing else select.POLLIN)
     poll.poll()
@@ -89,13 +89,16 @@ def binary(fd: int) -> None:
 
 
 def parent() -> int | None:
-    """Return the id of the parent process; None when it is gone, or is the system itself."""
+    """Return the id of the parent process; None if it has ended or is init."""
     pid = os.getppid()
     return pid if pid > 1 else None
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
+    """Call back on the loop when a process has ended, without reaping it.
+
+    Returns a function that stops the watch.
+    """
     if pid == os.getppid():
         return poll_parent(loop, pid, exited)
     return _wait_child(loop, pid, exited)
@@ -105,14 +108,14 @@ def poll_parent(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
     """Poll the id of the parent, which works everywhere: an orphan gets another parent."""
     timer: asyncio.TimerHandle
 
-    def look() -> None:
+    def check_parent() -> None:
         nonlocal timer
         if os.getppid() != pid:
             exited()
         else:
-            timer = loop.call_later(POLL_SECONDS, look)
+            timer = loop.call_later(POLL_SECONDS, check_parent)
 
-    timer = loop.call_later(POLL_SECONDS, look)
+    timer = loop.call_later(POLL_SECONDS, check_parent)
     return lambda: timer.cancel()
 
 
@@ -129,7 +132,7 @@ def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
 
 
 def peek_status(process: subprocess.Popen[bytes]) -> int | None:
-    """Return the exit status of an ended child, without reaping it where the system allows that."""
+    """Return the exit status of an ended child, without reaping it if possible."""
     if sys.platform == "darwin":
         return process.poll()
     try:
@@ -157,15 +160,18 @@ class ProcessTree:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._group = process.pid
 
-    def look(self) -> None:
-        """Find members that left the group, while the child lives. Only some systems can find them."""
+    def find_members(self) -> None:
+        """Find members that left the group, while the child lives.
+
+        Only some systems can find them.
+        """
 
     def listening_ports(self) -> list[int]:
         """Return the TCP ports that processes of the tree listen on, if the system tells."""
         return []
 
     def memory(self) -> int | None:
-        """Return how many bytes of memory the processes of the tree use; None where the system does not tell."""
+        """Return the memory of the processes of the tree in bytes; None if unknown."""
         return None
 
     def let_go(self) -> None:

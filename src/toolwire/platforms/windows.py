@@ -1,4 +1,4 @@
-"""The differences of Windows: pipes without readiness, handles instead of signals, job objects instead of groups."""
+"""The Windows versions: pipes without readiness, process handles, job objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_FOR_BATCH_FILES: Final = '"%!\r\n\0'
 
 
 def shared_end(fd: int, writing: bool) -> Any:
-    """Return None: Windows has no readiness for pipes, files and consoles, so a thread blocks on each."""
+    """Return None: a thread has to block, since Windows has no readiness for pipes."""
     return None
 
 
@@ -47,7 +47,10 @@ def binary(fd: int) -> None:
 
 
 def parent() -> int | None:
-    """Return the id of the parent process; None when it is gone, even if another process has its id now."""
+    """Return the id of the parent process; None when it has ended.
+
+    Another process may have its id then.
+    """
     pid = os.getppid()
     handle = _open(pid)
     if handle is None:
@@ -60,7 +63,10 @@ def parent() -> int | None:
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended; return a function that stops the watch."""
+    """Call back on the loop when a process has ended.
+
+    Returns a function that stops the watch.
+    """
     handle = _open(pid)
     if handle is None:
         return loop.call_soon(exited).cancel
@@ -79,12 +85,18 @@ def peek_status(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def spawn_options() -> dict[str, Any]:
-    """Return the arguments of `Popen`. The child starts suspended, so that it is in its job before it runs."""
+    """Return the arguments of `Popen`.
+
+    The child starts suspended, so that it is in its job before it runs.
+    """
     return {"creationflags": CREATE_SUSPENDED | subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
 
 
 def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Sequence[str] | str:
-    """Return the arguments for `Popen`. `npx` is `npx.cmd` here, which only a full command line can start."""
+    """Return the arguments for `Popen`.
+
+    `npx` is `npx.cmd` here, which only a full command line can start.
+    """
     path = next((value for name, value in env.items() if name.upper() == "PATH"), None)
     found = shutil.which(command[0], path=path) or command[0]
     if found.lower().endswith((".cmd", ".bat")):
@@ -114,7 +126,7 @@ class ProcessTree:
         _kernel().AssignProcessToJobObject(self._job, handle)
         _resume(handle)
 
-    def look(self) -> None:
+    def find_members(self) -> None:
         """Do nothing: no process leaves a job."""
 
     def listening_ports(self) -> list[int]:
@@ -168,7 +180,7 @@ def _open(pid: int) -> int | None:
 
 
 def _started(handle: int) -> int:
-    """Return the creation time of a process in the system's own units; 0 when the system does not tell."""
+    """Return the creation time of a process in the system's units; 0 if unknown."""
     import ctypes
 
     times = [ctypes.c_uint64() for _ in range(4)]
@@ -188,7 +200,10 @@ def _resume(handle: int) -> None:
 
 
 def _new_job() -> int:
-    """Make a job that ends its members when its last handle is closed, also when this process is killed."""
+    """Make a job that ends its members when its last handle is closed.
+
+    That happens also when this process is killed.
+    """
     import ctypes
 
     class BasicLimits(ctypes.Structure):

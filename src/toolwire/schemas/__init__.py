@@ -1,4 +1,4 @@
-"""JSON Schema: compile it within bounds, check a value against it, say what is wrong in plain words, keep it compact.
+"""JSON Schema: compile it within limits, validate values, explain faults, keep it compact.
 
 `engine` validates. `bounds` limits schemas, and `effort` limits values. `faults` finds mistakes, and `wording` says
 them in words. `repair` and `nulls` read what a model meant. `compact` and `vendor_schemas` prepare them for lists.

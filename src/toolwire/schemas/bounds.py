@@ -41,11 +41,14 @@ _DIALECTS: Final = {
 
 
 class SchemaError(ToolwireError, ValueError):
-    """A schema that cannot be used: malformed, too large, of an unknown dialect, or pointing outside itself."""
+    """A schema that cannot be used.
+
+    It is malformed, too large, of an unknown dialect, or refers to something outside itself.
+    """
 
 
 def dialect_of(schema: Schema, what: str) -> str:
-    """Find the dialect that a schema is written in, by the name of its validator class."""
+    """Return the name of the validator class for the dialect of a schema."""
     # 2025-11-25 basic, 2026-07-28 server/tools: no `$schema` means 2020-12; an unsupported one is named in the error.
     declared = schema.get("$schema", DIALECT)
     name = _DIALECTS.get(declared.rstrip("#")) if isinstance(declared, str) else None
@@ -70,7 +73,7 @@ _UNUSED_MAP: Final = ("$defs", "definitions")
 
 
 class SchemaNode:
-    """One subschema: which others judge the same value, and which judge its members."""
+    """One subschema, with those that judge the same value and those that judge its members."""
 
     __slots__ = (
         "any_item",
@@ -137,7 +140,10 @@ def is_extreme(number: float) -> bool:
 
 
 class Document:
-    """A schema document turned into nodes; refuses what is too deep, too large, endless, or outside itself."""
+    """A schema document as nodes.
+
+    Refuses a schema that is too deep, too large, endless, or refers to something outside itself.
+    """
 
     def __init__(self, schema: Schema, what: str) -> None:
         self._what = what

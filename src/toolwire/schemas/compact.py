@@ -1,4 +1,4 @@
-"""Generated schemas made short: definitions merged, moved to where they are used, and freed of needless nulls."""
+"""Shorten generated schemas: merge definitions, inline those used once, drop needless nulls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _REF_PREFIX: Final = "#/$defs/"
 
 
 def merge(definitions: dict[str, Json], schema: Schema) -> Schema:
-    """Move the `$defs` of a generated schema into shared ones; a name already taken by something else is changed."""
+    """Move the `$defs` of a generated schema into `definitions`.
+
+    A definition gets another name if its own is already used for a different one.
+    """
     own = schema.get("$defs")
     if not own:
         return schema
@@ -41,7 +44,10 @@ def _renamed(schema: Json, names: dict[str, str]) -> Json:
 
 
 def inline(schema: Schema) -> Schema:
-    """Definitions used once move to where they are used; `$defs` stays for those that are shared or recursive."""
+    """Move definitions that are used once to where they are used.
+
+    `$defs` keeps those that are shared or recursive.
+    """
     definitions: dict[str, Json] = schema.get("$defs", {})
     if not definitions:
         return {key: value for key, value in schema.items() if key != "$defs"}
@@ -87,7 +93,7 @@ def _refs(schema: Json) -> Iterator[str]:
 
 
 def _target_of(schema: Schema) -> str:
-    """The name of the definition that a schema refers to, empty when it refers to none."""
+    """Return the name of the definition that a schema refers to; empty if none."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith(_REF_PREFIX):
         return ""
@@ -106,7 +112,7 @@ def _inlined(schema: Json, definitions: dict[str, Json], kept: set[str]) -> Json
 
 
 def without_optional_null(schema: Json) -> Json:
-    """The same schema with `T` for every member that may be left out and is `T or null`.
+    """Replace `T or null` by `T` for every member that may be left out.
 
     Models send nulls where they are offered; leaving the member out says the same. An explicit null is still accepted.
     """

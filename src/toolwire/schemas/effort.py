@@ -40,7 +40,10 @@ class Size(NamedTuple):
 
 
 def measure(instance: Json, most: int | None = None) -> Size:
-    """Count what a value is made of, or a part of it that is more than `most`; `RecursionError` when it is too deep."""
+    """Count the parts of a value, stopping after `most`.
+
+    Raises `RecursionError` when it is too deep.
+    """
     parts = text = depth = extremes = floats = 0
     level = [instance]
     while level:
@@ -93,7 +96,7 @@ class Effort:
         return max(-1, left * 64 // (self._per_part * 65 + self._atoms * 16))
 
     def fits_text(self, data: bytes) -> bool:
-        """Return whether a value is surely cheap enough, by the size of its JSON text alone."""
+        """Return whether a value is cheap enough, by the size of its JSON alone."""
         if self._whole or self._divides:
             return False
         parts = parts_in(data)
@@ -111,13 +114,13 @@ class Effort:
         if size.parts > _COUNTED_PARTS:
             return False
         try:
-            return _Count(self._again, Steps(5_000 + 10 * size.parts)).of(self._root, instance) <= limit
+            return _Count(self._again, Steps(5_000 + 10 * size.parts)).count(self._root, instance) <= limit
         except TooManySteps:
             return False
 
 
 class Attempts:
-    """The number of tries of a reader that tries each alternative of a choice anew, as pydantic does.
+    """The number of alternatives that a reader such as pydantic tries for a value.
 
     Where a choice leads back to itself through two alternatives, the attempts double with every level of a value.
     """
@@ -131,10 +134,13 @@ class Attempts:
         )
         """Whether the attempts grow faster than a value does."""
 
-    def of(self, instance: Json) -> int:
-        """Count the attempts for a value; `TooManySteps` where even counting is too much work."""
+    def count(self, instance: Json) -> int:
+        """Count the attempts for a value.
+
+        Raises `TooManySteps` where even counting is too much work.
+        """
         count = _Count(set(), Steps(5_000 + 10 * measure(instance).parts))
-        return count.of(self._document.root, instance)
+        return count.count(self._document.root, instance)
 
 
 class _Count:
@@ -145,7 +151,7 @@ class _Count:
         self._steps = steps
         self._known: dict[tuple[int, int], int] = {}
 
-    def of(self, node: SchemaNode, instance: Json) -> int:
+    def count(self, node: SchemaNode, instance: Json) -> int:
         self._steps.spend()
         key = (id(node), id(instance))
         known = self._known.get(key)
@@ -157,20 +163,20 @@ class _Count:
             parts = measure(instance).parts
             self._steps.spend(parts)
             effort += node.whole * parts
-        efforts = [self.of(other, instance) for other in node.judges()]
+        efforts = [self.count(other, instance) for other in node.judges()]
         effort += max(efforts, default=0) if node.tagged and not self._again else sum(efforts)
         if isinstance(instance, dict):
             for name, value in instance.items():
                 if name in node.member:
-                    effort += self.of(node.member[name], value)
+                    effort += self.count(node.member[name], value)
                 for other in node.any_member:
-                    effort += self.of(other, value)
+                    effort += self.count(other, value)
         elif isinstance(instance, list):
             for position, value in enumerate(instance):
                 if position < len(node.item):
-                    effort += self.of(node.item[position], value)
+                    effort += self.count(node.item[position], value)
                 for other in node.any_item:
-                    effort += self.of(other, value)
+                    effort += self.count(other, value)
         elif isinstance(instance, str):
             effort += len(instance) * node.atoms // 4 if node.atoms > _FEW_ATOMS else len(instance) >> 6
         elif node.extreme and isinstance(instance, (int, float)) and is_extreme(instance):
@@ -200,15 +206,15 @@ def _most_per_part(root: SchemaNode, nodes: Iterable[SchemaNode], again: set[int
         own = node.weight + len(node.refs) - len(refs)
         same = [*node.same, *refs]
         here[key] = min(_BEYOND, own + sum(here[id(other)] for other in same))
-        inside[key] = min(_BEYOND, _of_one_member(node, widest) + sum(inside[id(other)] for other in same))
+        inside[key] = min(_BEYOND, _max_member_effort(node, widest) + sum(inside[id(other)] for other in same))
         widest[key] = max(here[key], inside[key])
-        total[key] = min(_BEYOND, own + _of_one_member(node, total) + sum(total[id(other)] for other in same))
+        total[key] = min(_BEYOND, own + _max_member_effort(node, total) + sum(total[id(other)] for other in same))
     repeated = sum(total[id(node)] for node in nodes if id(node) in again)
     return min(_BEYOND, widest[id(root)] + repeated)
 
 
-def _of_one_member(node: SchemaNode, most: dict[int, int]) -> int:
-    """The most that one member, or one item, of a value meets."""
+def _max_member_effort(node: SchemaNode, most: dict[int, int]) -> int:
+    """Return the most effort that one member, or one item, of a value can need."""
     members = max((most[id(each)] for each in node.member.values()), default=0)
     items = max((most[id(each)] for each in node.item), default=0)
     return max(

@@ -43,7 +43,7 @@ class Validator:
     def __init__(
         self, schema: Schema, document: Document, build: Callable[[Schema], Any], glance: Plain | None
     ) -> None:
-        """`glance` tells small values that fit without an engine; None for a schema that is not plain."""
+        """`glance` accepts small values without an engine; None for a schema that is not plain."""
         self.schema = schema
         self.weight: int = document.weight
         """About how many bytes it takes."""
@@ -59,7 +59,9 @@ class Validator:
         self._members: dict[str, Any] = {}
 
     def check(self, instance: Json, text: bytes | None = None, *, is_refused: bool = False) -> list[Problem]:
-        """Say all that is wrong with a value; `text` is its JSON, where that is at hand, to measure it by.
+        """Return all problems of a value.
+
+        `text` is its JSON, if the caller has it, to measure the value by.
 
         `is_refused` says that the value is known not to fit, so that the engine is not asked again.
         """
@@ -88,7 +90,7 @@ class Validator:
             return False
 
     def faults(self, instance: Json) -> Faults | None:
-        """Find where a value that does not fit goes wrong; None when it is too large to look."""
+        """Find where a value breaks its schema; None when it is too large to search."""
         parts = measure(instance, MAX_EXPLAINED).parts
         if parts > MAX_EXPLAINED:
             return None
@@ -99,7 +101,10 @@ class Validator:
             return None
 
     def whole(self, instance: Json, text: bytes | None = None) -> Json:
-        """Write `3.0` as `3` wherever the schema asks for an integer; `TooManySteps` where that is too much work."""
+        """Write `3.0` as `3` wherever the schema asks for an integer.
+
+        Raises `TooManySteps` where that is too much work.
+        """
         if not self._wants_integers:
             return instance
         size = measure(instance) if text is None else None
@@ -109,7 +114,10 @@ class Validator:
         return whole_numbers(instance, self.schema, self._targets, parts)
 
     def quick(self) -> Callable[[Json], bool]:
-        """Give what says quickly of most values that fit that they do. A no, or an error, means: ask `check`."""
+        """Return a fast check that accepts most valid values.
+
+        False, or an error, says nothing: call `check`.
+        """
         if self._glance is not None:
             return self._glance.fits
         is_valid, short = self._engine.is_valid, self.short
@@ -163,7 +171,10 @@ class Validator:
 
 
 def compile(schema: Json, *, what: str) -> Validator:
-    """Check that a schema is usable and build its validator; errors call it `what` (`the input schema of 'add'`)."""
+    """Check that a schema is usable and build its validator.
+
+    Errors call it `what` (`the input schema of 'add'`).
+    """
     if not isinstance(schema, dict):
         raise SchemaError(f"{what} must be a JSON object, not {type(schema).__name__}")
     try:

@@ -1,4 +1,4 @@
-"""Faults of a value: the places where it does not fit, found by walking schema and value side by side.
+"""Find the places where a value breaks its schema, by walking both side by side.
 
 The engine says whether a value fits, and forgets nothing of a recursive schema while it does. It cannot say cheaply
 why: its list of errors holds every branch of every choice, which doubles with each level of a recursive one. So the
@@ -25,7 +25,10 @@ _OTHERS: Final = ("allOf", "anyOf", "oneOf", "not", "if")
 
 
 class Fault(NamedTuple):
-    """One keyword that a part of a value breaks: `path` leads to the part, `names` has the keys at fault."""
+    """One keyword that a part of a value breaks.
+
+    `path` leads to the part, and `names` has the keys at fault.
+    """
 
     path: Path
     keyword: str
@@ -41,7 +44,7 @@ _NONE: Final[Faults] = ()
 
 
 class Search:
-    """The search for the faults of one value, of which at most `most` are kept for each part."""
+    """A search for the faults of one value, with at most `most` for each part."""
 
     def __init__(self, targets: dict[int, list[Json]], leaves: Leaves, steps: Steps, most: int) -> None:
         self._targets = targets
@@ -59,10 +62,10 @@ class Search:
         known = self._known.get(key)
         if known is None:
             # A schema that applies itself to the same value was refused, so that this never asks for itself.
-            known = self._known[key] = self._of(schema, value)
+            known = self._known[key] = self._find_faults(schema, value)
         return known
 
-    def _of(self, schema: Schema, value: Json) -> Faults:
+    def _find_faults(self, schema: Schema, value: Json) -> Faults:
         if "type" in schema and not has_type(value, schema["type"]):
             return (Fault((), "type", schema, value),)
         found: list[Fault] = []
@@ -201,7 +204,7 @@ _FEW_TAGS: Final = 16
 
 
 def may_match(rule: Json, value: Json, targets: dict[int, list[Json]]) -> bool:
-    """Return whether a branch of a choice is not ruled out at a glance: by its type, its tag or its keys."""
+    """Return whether a value could match a branch, by its type, tag and keys."""
     if not isinstance(rule, dict):
         return rule is not False
     for target in targets.get(id(rule), ()):
@@ -231,7 +234,7 @@ _TELLING: Final = ((("type", "enum", "const"), 0), (("enum", "const"), 1), (("re
 
 
 def _meant(branches: list[Faults]) -> Faults | None:
-    """Find the one branch of a choice that was clearly meant: by its type, its tag or its keys."""
+    """Find the one branch that the value was meant for, by type, tag or keys."""
     for telling, below in _TELLING:
         branches = [
             branch
@@ -244,7 +247,7 @@ def _meant(branches: list[Faults]) -> Faults | None:
 
 
 class Leaves:
-    """The small engines for keywords that need no other subschema, made when they are first needed."""
+    """Small engines for keywords without subschemas, each built when it is first needed."""
 
     def __init__(self, build: Build) -> None:
         self._build = build

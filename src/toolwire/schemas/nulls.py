@@ -1,4 +1,4 @@
-"""Null for a member that may be left out: where it fits, and how it is read where it does not."""
+"""Read null as "left out" for optional members that do not allow null."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MAX_PARTS: Final = 100_000
 
 
 def takes_null(schema: Json, root: Schema, steps: Steps | None = None) -> bool:
-    """Tell whether null fits a schema by its type; in doubt it does.
+    """Return whether the type of a schema allows null; True in doubt.
 
-    Raise `TooManySteps` when that takes more steps than these. Without `steps`, it is in doubt then.
+    Raises `TooManySteps` when that takes more than `steps`. Without `steps`, that is a doubt.
     """
     if steps is not None:
         return _takes_null(schema, root, steps, frozenset())
@@ -94,18 +94,18 @@ def _or_null(member: Json, root: Schema) -> Json:
 
 
 def may_have_nulls(text: bytes) -> bool:
-    """Tell whether a JSON text has a null, and is short enough to be looked through for those that are needless."""
+    """Return whether a JSON text has a null and is short enough to be searched."""
     return b"null" in text and parts_in(text) <= _MAX_PARTS
 
 
 def without_needless_nulls(value: Json, schema: Schema) -> Json:
-    """Read null as "left out" for each member that may be left out and that null does not fit.
+    """Read null as "left out" for optional members that null does not fit.
 
     Strict modes of vendors make every member required and nullable, and send null for what the model leaves out.
     Returns the value itself when there is nothing to change, or when it is too large to be looked through.
     """
     try:
-        return _LeftOut(schema).of(value, [schema], 0)
+        return _LeftOut(schema).read(value, [schema], 0)
     except TooManySteps:
         return value
 
@@ -116,10 +116,10 @@ class _LeftOut:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._steps = Steps(_MAX_STEPS)
-        # The subschemas of a document live as long as this walk, so that they are told apart by identity.
+        # The subschemas of a document live as long as this walk, so that they are distinguished by identity.
         self._known: dict[tuple[int, ...], list[Schema]] = {}
 
-    def of(self, value: Json, candidates: list[Json], depth: int) -> Json:
+    def read(self, value: Json, candidates: list[Json], depth: int) -> Json:
         if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
             return value
         key = tuple(map(id, candidates))
@@ -131,10 +131,10 @@ class _LeftOut:
         changes: dict[Any, Json] = {}
         if isinstance(value, list):
             first = max((_length_of_first(each) for each in found), default=0)
-            rest = _of_item(found, first)
+            rest = _item_schemas(found, first)
             for index, item in enumerate(value):
                 if isinstance(item, (dict, list)):
-                    other = self.of(item, rest if index >= first else _of_item(found, index), depth + 1)
+                    other = self.read(item, rest if index >= first else _item_schemas(found, index), depth + 1)
                     if other is not item:
                         changes[index] = other
             return [changes.get(index, item) for index, item in enumerate(value)] if changes else value
@@ -144,7 +144,7 @@ class _LeftOut:
                 if _may_be_left_out(name, found, self._root, self._steps):
                     needless.add(name)
             elif isinstance(member, (dict, list)):
-                other = self.of(member, _of_member(found, name), depth + 1)
+                other = self.read(member, _member_schemas(found, name), depth + 1)
                 if other is not member:
                     changes[name] = other
         if not changes and not needless:
@@ -164,12 +164,12 @@ def _members(schema: Schema) -> dict[str, Any]:
     return members if isinstance(members, dict) else {}
 
 
-def _of_member(alternatives: list[Schema], name: str) -> list[Json]:
+def _member_schemas(alternatives: list[Schema], name: str) -> list[Json]:
     named = [_members(each)[name] for each in alternatives if name in _members(each)]
     return named or [each["additionalProperties"] for each in alternatives if "additionalProperties" in each]
 
 
-def _of_item(alternatives: list[Schema], index: int) -> list[Json]:
+def _item_schemas(alternatives: list[Schema], index: int) -> list[Json]:
     found: list[Json] = []
     for each in alternatives:
         first = each.get("prefixItems", ())

@@ -1,4 +1,4 @@
-"""Regular expressions in schemas: how large they become, and how much memory a document may spend on them.
+"""Regular expressions in schemas: estimate their size and limit the memory for them.
 
 A schema may come from a foreign server. Nothing of an expression is compiled here: its text is read once, and what it
 would become is estimated.
@@ -23,12 +23,12 @@ _PIECE: Final = re.compile(
 
 
 def share(count: int) -> int:
-    """Say how many bytes each of so many expressions may take; 0 when a document must not have so many."""
+    """Return how many bytes each of `count` expressions may use; 0 for too many."""
     return 0 if count > MAX_PATTERNS else min(PATTERN_BYTES, DOCUMENT_BYTES // max(count, 1))
 
 
 def repetitions(pattern: str) -> int:
-    """Count the characters that an expression is made of, each as often as it is repeated.
+    """Count the characters of an expression, each as often as it is repeated.
 
     The engine is linear in the text, and for each character of the text it may look at every one of these.
     """

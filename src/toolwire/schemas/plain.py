@@ -1,4 +1,4 @@
-"""Plain schemas: small values that surely fit are told without the engine.
+"""A fast check for simple schemas, so that most values do not need the engine.
 
 Most output schemas name types, members and constants, and nothing else. The engine is a large library: loading it takes
 more memory than all the rest of a client. A plain schema needs it only for a value that does not fit, or is large.
@@ -14,7 +14,7 @@ from toolwire.schemas.walking import Json, Schema
 #: A value with more parts than this is left to the engine, which judges large values faster.
 MAX_PARTS: Final = 100
 
-# Draft 4 is not among them: to it, 1.0 is no integer, and there are no constants.
+# Draft 4 is not among them: to it, 1.0 is not an integer, and there are no constants.
 _DIALECTS: Final = frozenset({"Draft202012Validator", "Draft201909Validator", "Draft7Validator", "Draft6Validator"})
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),), "boolean": (bool,), "integer": (int, float), "number": (int, float), "string": (str,),
@@ -33,7 +33,10 @@ _EXACT: Final = 2**53
 
 
 class Plain:
-    """A plain schema, read once. `fits` never says yes where the engine says no; a no means: ask the engine."""
+    """A plain schema, compiled.
+
+    `fits` accepts only valid values. It may refuse a valid one: then the engine decides.
+    """
 
     __slots__ = ("_items", "_members", "_required", "_rest", "_sure", "_types", "_values", "_whole")
 
@@ -89,53 +92,53 @@ class Plain:
         return kind is not dict or part.keys() >= self._required
 
     def read(self, schema: Schema) -> bool:
-        """Take over what a schema says; False where it is not plain, or not surely well-formed."""
-        is_plain = all(self._take(keyword, said) for keyword, said in schema.items())
+        """Compile a schema. Return False if it is not plain or perhaps not well-formed."""
+        is_plain = all(self._read_keyword(keyword, said) for keyword, said in schema.items())
         self._sure = self._types & _ALIKE if self._values is None else frozenset()
         return is_plain
 
-    def _take(self, keyword: str, said: Json) -> bool:
+    def _read_keyword(self, keyword: str, said: Json) -> bool:
         if keyword in _ANNOTATIONS:
             return type(said) is _ANNOTATIONS[keyword] and (type(said) is not list or all(map(_is_scalar, said)))
         match keyword:
             case "type":
-                return self._take_types(said if type(said) is list else [said])
+                return self._read_types(said if type(said) is list else [said])
             case "const":
-                return self._take_values([said])
+                return self._read_values([said])
             case "enum":
-                return type(said) is list and self._take_values(said)
+                return type(said) is list and self._read_values(said)
             case "required":
                 if type(said) is not list or not all(type(name) is str for name in said):
                     return False
                 self._required = frozenset(said)
                 return len(self._required) == len(said)
             case "properties":
-                return type(said) is dict and all(self._take_member(name, below) for name, below in said.items())
+                return type(said) is dict and all(self._read_member(name, below) for name, below in said.items())
             case "additionalProperties":
                 self._rest = None if said is True else _plain(said)
                 return said is True or self._rest is not None
             case "items":
                 self._items = None if said is True else _plain(said)
                 return said is True or self._items is not None
-        # Everybody ignores the keywords of others. `default` is one of those that promise nothing.
+        # Every validator ignores unknown keywords. `default` is one of those that promise nothing.
         is_empty = type(said) in _CONTAINERS and not said
         return (keyword == "default" or keyword.startswith("x-")) and (is_empty or _is_scalar(said))
 
-    def _take_types(self, names: list[Json]) -> bool:
+    def _read_types(self, names: list[Json]) -> bool:
         if not names or not all(type(name) is str and name in _TYPES for name in names) or len(set(names)) < len(names):
             return False
         self._types = frozenset(kind for name in names for kind in _TYPES[name])
         self._whole = "integer" in names and "number" not in names
         return True
 
-    def _take_values(self, values: list[Json]) -> bool:
+    def _read_values(self, values: list[Json]) -> bool:
         # A second set of values would replace the first one: `const` beside `enum` is left to the engine.
         if self._values is not None or not values or not all(map(_is_constant, values)):
             return False
         self._values = frozenset((type(value) is bool, value) for value in values)
         return len(self._values) == len(values)
 
-    def _take_member(self, name: Json, schema: Json) -> bool:
+    def _read_member(self, name: Json, schema: Json) -> bool:
         member = _plain(schema) if type(name) is str else None
         if member is None:
             return False

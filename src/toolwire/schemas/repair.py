@@ -1,4 +1,4 @@
-"""Other readings of a value: what models send instead of the right type, read as what was meant."""
+"""Read values of the wrong type, as models send them, as what was meant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def understood(instance: Json, validator: Validator) -> Json:
 def reread(
     instance: Json, validator: Validator, text: bytes | None = None, *, is_refused: bool = False
 ) -> tuple[Json, list[Problem]]:
-    """Read a value as what the schema asks for, and say what is still wrong with it then.
+    """Convert a value to what the schema asks for, and return the remaining problems.
 
     `text` is the JSON of the value, where that is at hand. `is_refused` says that the value is known not to fit.
     """
@@ -95,7 +95,7 @@ class _Look:
         return has_type("", schema.get("type"))
 
     def takes(self, schema: Json, value: Json) -> bool:
-        """Return whether a value is of the type, or among the values, that a schema asks for."""
+        """Return whether a value has the type, or an allowed value, of a schema."""
         self._steps.spend()
         if not isinstance(schema, dict):
             return False
@@ -117,7 +117,10 @@ def _target(schema: Schema, root: Schema) -> Json | None:
 
 
 def _with(instance: Json, readings: dict[Path, Json]) -> Json:
-    """Copy a value with other values at some places. Each object and array on the way is copied once."""
+    """Copy a value with replacements at some paths.
+
+    Each object and array on the way is copied once.
+    """
     if () in readings:
         return readings[()]
     copies: dict[Path, Json] = {(): _copied(instance)}

@@ -11,7 +11,9 @@ _MAX_PARTS: Final = 100_000
 
 
 def secret_members(schema: Any) -> frozenset[str]:
-    """Return the names of the properties that are secret: those with `format: password`, and those with `writeOnly`.
+    """Return the names of properties with `format: password` or `writeOnly`.
+
+    They are found by their position, so that a property named `format` does not count.
 
     They are looked for by their position, so that a property that is called `format` is none.
     """
@@ -29,7 +31,7 @@ def secret_members(schema: Any) -> frozenset[str]:
 
 
 def _is_secret(schema: Any) -> bool:
-    """Return whether a schema says so itself, or one of its choices does, as for a password that may be null."""
+    """Return whether a schema is secret, or one of its choices (a password or null)."""
     if not isinstance(schema, dict):
         return False
     choices = (schema, *(each for each in listed(schema, SAME_VALUE_LIST) if isinstance(each, dict)))

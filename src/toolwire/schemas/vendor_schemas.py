@@ -26,7 +26,10 @@ _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]")
 
 
 def portable(schema: Schema, profile: Profile = "portable") -> Schema:
-    """Rewrite an input schema for publication. What it does not understand, it leaves as it is."""
+    """Rewrite an input schema for publication.
+
+    Keywords that it does not know stay as they are.
+    """
     plain: Schema = without_optional_null(schema) if profile == "portable" else with_optional_null(schema)
     published: Schema = _rewritten(plain, inside_definition=False)
     if published.get("type") == "object":
@@ -121,7 +124,7 @@ def add_notes(text: str | None, notes: list[str]) -> str:
 
 
 def write_items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> list[str]:
-    """Say what the items of an array are: with one schema for all of them, since vendors know no other."""
+    """Write one schema for all items of an array, since vendors accept only that."""
     written, rest = schema.get("prefixItems"), schema.get("items", {})
     if isinstance(rest, list):  # a tuple in the words of draft 7
         written, rest = rest, schema.get("additionalItems", {})
@@ -147,7 +150,10 @@ def _brief(schema: Json) -> str:
 
 
 def write_enum(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
-    """Write a choice of values: strings as `enum`, others as their type and in words, since Gemini's are strings."""
+    """Write a choice of values as vendors accept it.
+
+    Strings become `enum`, other values their type and words, since Gemini's enums are strings.
+    """
     if any(isinstance(value, (dict, list)) for value in values):
         return {**result, "enum": values}, []
     strings = [value for value in values if isinstance(value, str)]
@@ -261,7 +267,7 @@ def _less_than(value: Any, schema: Schema, result: Schema) -> list[str]:
 def _open_bound(
     value: Any, schema: Schema, result: Schema, keyword: str, step: int, tighter: Callable[..., Any], words: str
 ) -> list[str]:
-    """Write a bound that is not itself allowed as one that is: the next integer, or the same number with a word."""
+    """Write an exclusive bound as an inclusive one: the next integer, or words beside it."""
     if not is_number(value):
         return []  # a boolean in the words of draft 4
     is_integer = schema.get("type") == "integer" and isinstance(value, int)

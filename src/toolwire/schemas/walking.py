@@ -1,4 +1,4 @@
-"""Finding one's way in a schema: the subschemas under its keywords, and what a pointer or a path leads to."""
+"""Navigation in a schema: subschemas, pointers and paths."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ _HOLDERS: Final[dict[str, Any]] = {
 
 
 def subschemas(schema: Schema) -> Iterator[Json]:
-    """Yield the subschemas directly below a schema, found by their position and never by the name of a member."""
+    """Yield the subschemas directly below a schema.
+
+    They are found by their position, never by the name of a member.
+    """
     for keyword, value in schema.items():
         holder = _HOLDERS.get(keyword)
         if holder is None or not isinstance(value, holder):
@@ -71,7 +74,7 @@ def subschemas(schema: Schema) -> Iterator[Json]:
 
 
 def with_subschemas(schema: Schema, change: Callable[[Json], Json]) -> Schema:
-    """Return a copy of a schema in which each subschema directly below it is replaced by what `change` makes of it."""
+    """Return a copy of a schema with `change` applied to each direct subschema."""
     result: Schema = {}
     for keyword, value in schema.items():
         holder = _HOLDERS.get(keyword)
@@ -123,7 +126,7 @@ def required_names(schema: Schema) -> list[str]:
 
 
 def description_of(schema: Json) -> str:
-    """Read the text of a schema, which stands in its first choice where nothing may stand beside the choices."""
+    """Return the description of a schema, or else of its first choice that has one."""
     if not isinstance(schema, dict):
         return ""
     candidates = (schema, *listed(schema, ("anyOf", "oneOf")))

@@ -1,4 +1,7 @@
-"""Whole numbers: `3.0` written as `3` wherever a schema asks for an integer. To JSON Schema they are the same."""
+"""Write `3.0` as `3` where a schema asks for an integer.
+
+To JSON Schema they are the same.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def whole_numbers(instance: Json, schema: Schema, targets: dict[int, list[Json]]
     Each part of the value is looked at once, with all subschemas that may judge it. `parts` is the size of the value,
     `targets` what the references of the schema lead to; `TooManySteps` for a value that would take more work than that.
     """
-    return _Whole(targets, Steps(_STEPS_OF_ANY + _STEPS_PER_PART * parts)).of(instance, [schema])
+    return _Whole(targets, Steps(_STEPS_OF_ANY + _STEPS_PER_PART * parts)).convert(instance, [schema])
 
 
 class _Whole:
@@ -26,18 +29,21 @@ class _Whole:
         self._targets = targets
         self._steps = steps
 
-    def of(self, value: Json, rules: list[Json]) -> Json:
+    def convert(self, value: Json, rules: list[Json]) -> Json:
         if isinstance(value, float):
             return int(value) if value.is_integer() and _wants_integer(self._judges(value, rules)) else value
         if not rules or not isinstance(value, (dict, list)):
             return value
         judges = self._judges(value, rules)
         if isinstance(value, dict):
-            return {name: self.of(part, self._for_member(judges, name)) for name, part in value.items()}
+            return {name: self.convert(part, self._for_member(judges, name)) for name, part in value.items()}
         return self._items(value, judges)
 
     def _judges(self, value: Json, rules: list[Json]) -> list[Schema]:
-        """Find all subschemas that judge a value, each once; branches of a choice only where they may match."""
+        """Find all subschemas that apply to a value.
+
+        Of a choice, only the branches that may match.
+        """
         judges: dict[int, Schema] = {}
         waiting = list(rules)
         while waiting:
@@ -76,7 +82,7 @@ class _Whole:
                 covered = {id(judge): first[position] for judge, first in placed if position < len(first)}
                 rest = [judge["items"] for judge in judges if id(judge) not in covered and "items" in judge]
                 rules = [*covered.values(), *rest]
-            items.append(self.of(part, rules))
+            items.append(self.convert(part, rules))
         return items
 
 

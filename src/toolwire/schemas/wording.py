@@ -1,4 +1,4 @@
-"""Plain words for a model to read: for what is wrong with a value, and for a schema."""
+"""Describe problems of a value, and schemas, in plain words for a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Problem(NamedTuple):
 
 
 class Invalid(ToolwireError):
-    """A value does not fit its type or schema; `problems` has every reason that was found."""
+    """A value does not fit its type or schema.
+
+    `problems` has every reason that was found.
+    """
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(sentence(problem, "value") for problem in problems))
@@ -34,7 +37,7 @@ class Invalid(ToolwireError):
 
 
 def sentence(problem: Problem, noun: str = "argument") -> str:
-    """Write one line for a model to read: what is wrong, where, and what was expected."""
+    """Write one line for a model: what is wrong, where, and what was expected."""
     path, message, kind = problem
     if kind == "invalid":
         whole = "The arguments" if noun == "argument" else f"The {noun}"
@@ -45,7 +48,10 @@ def sentence(problem: Problem, noun: str = "argument") -> str:
 
 
 def place(path: Path) -> str:
-    """Write a path as text: `rows[2].name` for `("rows", 2, "name")`. Of a long one, the end is left out."""
+    """Write a path as text: `rows[2].name` for `("rows", 2, "name")`.
+
+    The end of a long path is left out.
+    """
     text = ""
     for step in path:
         if len(text) > 300:
@@ -92,7 +98,7 @@ def missing_key(path: Path, name: str, schema: Schema, root: Schema) -> Problem:
 
 
 def explained(fault: Fault, root: Schema) -> list[Problem]:
-    """Say what is wrong in plain words: one problem for each key at fault, or one for the value."""
+    """Explain a fault: one problem for each key at fault, or one for the value."""
     path, keyword, schema, value, names = fault
     match keyword:
         case "required":
@@ -149,8 +155,8 @@ _LONG: Final = 600
 
 
 def expected(schema: Json, root: Schema) -> str:
-    """Put a schema in words: `an integer of at least 1`, `one of "a", "b"`, `a string or null`."""
-    return _clipped(_Words(root).of(schema, 0), _LONG)
+    """Describe a schema in words: `an integer of at least 1`, `a string or null`."""
+    return _clipped(_Words(root).describe(schema, 0), _LONG)
 
 
 class _Words:
@@ -160,12 +166,12 @@ class _Words:
         self._root = root
         self._left = _NAMED
 
-    def of(self, schema: Json, depth: int) -> str:
+    def describe(self, schema: Json, depth: int) -> str:
         self._left -= 1
         if not isinstance(schema, dict) or depth > 4 or self._left < 0:
             return "a value"
         if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            return self.of(at_reference(self._root, reference), depth + 1)
+            return self.describe(at_reference(self._root, reference), depth + 1)
         if "const" in schema:
             return show(schema["const"])
         if isinstance(values := schema.get("enum"), list):
@@ -173,10 +179,10 @@ class _Words:
             return f"one of {shown}" if len(values) != 1 else shown
         for keyword in ("anyOf", "oneOf"):
             if isinstance(choices := schema.get(keyword), list):
-                return " or ".join(dict.fromkeys(self.of(choice, depth + 1) for choice in choices[:8]))
-        return self._of_type(schema, depth)
+                return " or ".join(dict.fromkeys(self.describe(choice, depth + 1) for choice in choices[:8]))
+        return self._describe_type(schema, depth)
 
-    def _of_type(self, schema: Schema, depth: int) -> str:
+    def _describe_type(self, schema: Schema, depth: int) -> str:
         kinds = schema.get("type", ())
         names = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if isinstance(kind, str)]
         if not names:
@@ -190,7 +196,7 @@ class _Words:
         phrase += _bounds(schema)
         item = schema.get("items")
         if names == ["array"] and isinstance(item, dict) and item and depth < 2:
-            phrase += f", each item {self.of(item, depth + 1)}"
+            phrase += f", each item {self.describe(item, depth + 1)}"
         return phrase
 
 

@@ -26,7 +26,7 @@ class ListCost(Struct, frozen=True):
 
 
 def list_cost(tools: Iterable[Tool]) -> ListCost:
-    """Return what the list of a server costs, if models see all of it, and if a search defers what is not pinned."""
+    """Estimate the tokens of a server's tool list, whole and with unpinned tools deferred."""
     count = whole = pinned = 0
     for tool in tools:
         meta = tool.meta if isinstance(tool.meta, dict) else {}

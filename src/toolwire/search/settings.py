@@ -30,7 +30,7 @@ WHOLE_LIST_CLIENTS: Final = (OWN_CLIENT, "toolwire-gateway")
 
 
 class SearchSettings(Struct, frozen=True, kw_only=True):
-    """When tools are found by a search instead of a list, and which tools stay in the list."""
+    """When tools are found by a search, and which tools stay in the list."""
 
     mode: Literal["off", "auto", "always"]
     """`off`, `auto` above `threshold_tokens`, or `always` where a tool is not pinned."""

@@ -26,7 +26,7 @@ MAX_ARGUMENTS: Final = 200
 MAX_QUERY: Final = 1_000
 #: Prefix of a query that names tools instead of describing them: `select:create_issue,merge`.
 SELECT: Final = "select:"
-#: The members of `_meta` by which servers tell hosts how a tool is found, that it is never deferred, and its group.
+#: The members of `_meta` that tell hosts how a tool is found, that it is never deferred, and its group.
 SEARCH_HINT: Final = "anthropic/searchHint"
 ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 GROUP: Final = "io.toolwire/group"
@@ -122,7 +122,7 @@ class ToolIndex:
         return len(self.tools)
 
     def search(self, query: str, limit: int = 5) -> list[ToolHit]:
-        """Return the tools that fit a query best: exact names, prefixes of names, then by score.
+        """Return the best matches: exact names, prefixes of names, then by score.
 
         `select:a,b` returns the tools of these names. A tool that matches no word is not returned.
         """
@@ -140,7 +140,10 @@ class ToolIndex:
         return [self._hit(at, scores.get(at, 0.0), self._matched(at, asked) or [query]) for at in ranked]
 
     def _scores(self, asked: Mapping[str, tuple[str, float]]) -> dict[int, float]:
-        """Return the scores of the tools that match, raised by the shares of their name and of the query they match."""
+        """Score the matching tools.
+
+        The share of the name and of the query that match raises the score.
+        """
         scores: dict[int, float] = {}
         shares: dict[int, float] = {}
         typed: dict[int, float] = {}
@@ -162,7 +165,7 @@ class ToolIndex:
         return [word for term, (word, _) in asked.items() if any(term in counter for counter in counts)]
 
     def _name_tiers(self, query: str) -> dict[int, int]:
-        """Return the tools whose names are the query (3), its words (2), or begin with these (1)."""
+        """Rank tools by name: the query itself (3), its words (2), or a prefix (1)."""
         asked = " ".join(split_words(query))
         if not asked:
             return {}
@@ -189,7 +192,7 @@ class ToolIndexes:
         return self._indexes.use((revision, frozenset(visible)))
 
     def get(self, visible: Iterable[Hashable], revision: Hashable, make: Callable[[], ToolIndex]) -> ToolIndex:
-        """Return the index of these visible tools; `make` builds it when they or `revision` are new."""
+        """Return the cached index of these tools, or `make` a new one."""
         visible = frozenset(visible)
         index = self.find(visible, revision)
         if index is None:

@@ -67,7 +67,10 @@ MAX_QUERY_WORDS: Final = 50
 
 
 def split_words(text: str) -> Iterator[str]:
-    """Yield the words of a text in lower case: names split at case, digits and underscores."""
+    """Yield the lower-case words of a text.
+
+    Names are split at case, digits and underscores.
+    """
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
         text = unicodedata.normalize("NFC", text)
@@ -93,7 +96,7 @@ def terms(text: str) -> Iterator[str]:
 
 
 def query_terms(query: str) -> dict[str, tuple[str, float]]:
-    """Return the terms of a query, each with the word it comes from and its weight."""
+    """Return the terms of a query, each with its word and its weight."""
     words = tuple(islice(split_words(query), MAX_QUERY_WORDS))
     found: dict[str, tuple[str, float]] = {}
     for word in words:
@@ -124,7 +127,10 @@ def _terms_of(word: str) -> tuple[str, ...]:
 
 
 def stem(word: str) -> str:
-    """Cut the endings of English plurals and verb forms, so that `merging` and `merges` find `merge`."""
+    """Cut the endings of English plurals and verb forms.
+
+    `merging` and `merges` find `merge`.
+    """
     if len(word) < 4 or not word.isascii():
         return word
     if word.endswith("ies"):

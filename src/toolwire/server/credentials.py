@@ -38,8 +38,8 @@ def asker_of(call: Call, vault: Vault) -> Asker:
     """Return the caller as the vault sees it. Without a principal, only the user of this process is somebody."""
     principal = call.principal
     if principal is None:
-        return Asker(Owner.of(None) if call.outlet.is_local else None)
-    owner = Owner.of(principal)
+        return Asker(Owner.from_principal(None) if call.outlet.is_local else None)
+    owner = Owner.from_principal(principal)
     return Asker(owner if is_distinct(principal) else None, principal, token_of(principal))
 
 

@@ -1,4 +1,4 @@
-"""Skills for clients that know nothing of them: two tools, prompts, and lines in the instructions of the server."""
+"""Skills for clients without skill support: two tools, prompts, and lines in the instructions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from toolwire.tokens import count_tokens
 
 
 def bridge_tools(server: Server) -> list[Tool]:
-    """Make `list_skills` and `read_skill`. They show a caller the same skills and bytes as the extension does."""
+    """Make the tools `list_skills` and `read_skill`.
+
+    They show a caller the same skills and bytes as the extension does.
+    """
 
     async def list_skills(ctx: Context) -> list[dict[str, str]]:
-        """List the skills of this server: instructions for tasks, each with the URI that read_skill takes.
+        """List the skills of this server, each with the URI that read_skill takes.
+
+        Skills are instructions for tasks.
 
         Returns the name, description and URI of each skill. Read a skill before you begin a task that it describes.
         """
@@ -30,7 +35,7 @@ def bridge_tools(server: Server) -> list[Tool]:
         ]
 
     async def read_skill(uri: str, ctx: Context) -> Any:
-        """Read a file of a skill: the SKILL.md that list_skills names, or a file that it refers to.
+        """Read a SKILL.md that list_skills names, or a file that it refers to.
 
         Returns the text of the file.
 
@@ -50,7 +55,7 @@ def bridge_tools(server: Server) -> list[Tool]:
 
 
 def _seen(server: Server, ctx: Context) -> list[ServedSkill]:
-    """Return the skills of a server that the caller sees, in the order of their URIs."""
+    """Return the skills of a server that the caller sees, ordered by URI."""
     call = call_of(ctx)
     kernel: Any = call.host
     found = kernel.catalog.all("skills", kernel.methods.view(call))
@@ -58,7 +63,10 @@ def _seen(server: Server, ctx: Context) -> list[ServedSkill]:
 
 
 def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
-    """Make a prompt that is the SKILL.md of a skill. Skills of one name go by their whole path."""
+    """Make a prompt that returns the SKILL.md of a skill.
+
+    If another skill has the same name, the prompt is named by the whole path.
+    """
     name = skill.name if unique else skill.loaded.root.removeprefix("skill://")
     uri = skill.uri
 
@@ -79,7 +87,10 @@ def prompt_for(skill: ServedSkill, *, unique: bool) -> Prompt:
 
 
 def instructions_for(skills: Iterable[ServedSkill], budget: int) -> str:
-    """Write the lines that name the skills, within a number of tokens. Models rarely use skills that nobody names."""
+    """Write the instructions that name the skills, within a number of tokens.
+
+    Models rarely use skills that are not named there.
+    """
     ordered = sorted(skills, key=lambda each: each.uri)
     if not ordered:
         return ""

@@ -26,7 +26,10 @@ _BINARY: Final = ("image/", "audio/", "video/", "font/", "application/pdf", "app
 
 
 class SkillComponent(Resource):
-    """A skill as a component. It reads all its files, so that a thousand files are not a thousand components."""
+    """A skill as a component.
+
+    It reads all its files, so that a thousand files are not a thousand components.
+    """
 
     kind = "skills"
     noun = "skill"
@@ -51,12 +54,12 @@ class SkillComponent(Resource):
         return None
 
     async def read_directory(self, call: Call, uri: str) -> Any | None:
-        """Return the answer of the server elsewhere that has the skill; None where `children` has it."""
+        """Read the directory from the upstream that has the skill; None to use `children`."""
         return None
 
     @abstractmethod
     def children(self, directory: str, skills: Mapping[str, Resource], revision: str) -> dict[str, t.Resource] | None:
-        """Return the direct children of a directory by their URIs; None for what is no directory of the skill.
+        """Return the direct children of a directory by URI; None if it is not one.
 
         `skills` are all skills of its server.
         """
@@ -141,7 +144,10 @@ def child_directories(directory: str, directories: Iterable[str]) -> dict[str, t
 
 
 def child_file(uri: str, mime_type: str | UnsetType, size: int, manifest: Resource | None) -> t.Resource:
-    """Return the entry of a file in a directory. `manifest` is the skill whose SKILL.md it is."""
+    """Return the directory entry of a file.
+
+    `manifest` is the skill if the file is its SKILL.md.
+    """
     # Clause "Resource Metadata": the SKILL.md goes by the name and description of its skill.
     return t.Resource(
         uri=uri,

@@ -37,7 +37,7 @@ NO_SKILL: Final = "No skill is served at this URI"
 
 
 class SkillsExtension(Extension):
-    """The extension of one server. It answers for all skills of the server that gets the request, mounted ones too."""
+    """The skills extension of one server, which serves the skills of mounted servers, too."""
 
     def __init__(self, catalog: Catalog, settings: Mapping[str, Any] | None = None, *, is_remote: bool = False) -> None:
         super().__init__(
@@ -73,7 +73,7 @@ class SkillsExtension(Extension):
         if lists is None:
             lists = self._lists[kernel] = _Lists(kernel.catalog)
         order, after = lists.start(params.cursor or None, view)
-        order.take_notes(list_notes(kernel.catalog, view))
+        order.set_notes(list_notes(kernel.catalog, view))
         key = (call.revision, after)
         is_read = kernel.methods.results_are_read or _passes_middleware(kernel.catalog)
         encoded = order.pages.get(key)
@@ -144,7 +144,7 @@ class SkillsExtension(Extension):
 
 
 class _Lists:
-    """The orders of skills on the server that gets the requests: one for each permission set."""
+    """The ordered lists of skills, one for each permission set."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -152,9 +152,9 @@ class _Lists:
         self._current: Expiring[Hashable, tuple[int, _Order]] = Expiring(MAX_ORDERS)
 
     def start(self, cursor: str | None, view: View | None) -> tuple[_Order, str | None]:
-        """Return the order to page through, and the URI that the page comes after.
+        """Return the list to page through, and the URI after which the page begins.
 
-        A client that is between two pages goes on in the order that its first page had: all of one generation.
+        A client between two pages stays with the list of its first page, so that all pages are of one generation.
         """
         admitted = None if view is None else view.admitted
         current = self._order(view, admitted)
@@ -173,7 +173,7 @@ class _Lists:
             return known[1]
         found = self._catalog.all("skills", view)
         skills = {uri: found[uri] for uri in self._catalog.listed("skills", view) if uri in found}
-        order = _Order({uri: _Listed.of(each) for uri, each in skills.items() if _skill(each).is_listed})
+        order = _Order({uri: _Listed.from_found(each) for uri, each in skills.items() if _skill(each).is_listed})
         kept = self._orders.get((admitted, order.digest))
         if kept is None:
             self._orders.put((admitted, order.digest), order)
@@ -184,7 +184,7 @@ class _Lists:
 
 
 async def _unlisted(catalog: Catalog, call: Call, uri: str) -> Any | None:
-    """Ask the servers elsewhere for a skill that none of them lists; return None where no server has it."""
+    """Fetch an unlisted skill from the upstreams; None if none has it."""
     usable = cast("Kernel", call.host).methods.usable(call)
     for source in dict.fromkeys(catalog.skill_sources(uri, usable)):
         answer = await source.get_skill(call, uri)
@@ -194,7 +194,10 @@ async def _unlisted(catalog: Catalog, call: Call, uri: str) -> Any | None:
 
 
 class _Listed(NamedTuple):
-    """A skill in a list. It has no files, because lists outlive the generation of skills that they are made of."""
+    """A skill in a list.
+
+    It has no files, because lists outlive the generation of skills that they are made of.
+    """
 
     entry: t.Skill
     encoded_size: int
@@ -202,7 +205,7 @@ class _Listed(NamedTuple):
     cache: Cache | None
 
     @classmethod
-    def of(cls, found: Found[Any]) -> _Listed:
+    def from_found(cls, found: Found[Any]) -> _Listed:
         skill = _skill(found)
         entry: t.Skill = with_upstream(skill.entry, found)
         if entry is skill.entry:
@@ -216,7 +219,7 @@ def _skill(found: Found[Any]) -> SkillComponent:
 
 
 class _Order:
-    """The skills that callers with one permission set see, in the order of their URIs, and the pages made of them."""
+    """The skills that one permission set sees, ordered by URI, and their pages."""
 
     def __init__(self, skills: dict[str, _Listed]) -> None:
         self.skills = skills
@@ -229,14 +232,14 @@ class _Order:
         self.notes: Mapping[str, Any] = {}
         """Members of `_meta` of the lists, such as the names of the servers whose skills are missing."""
 
-    def take_notes(self, notes: Mapping[str, Any]) -> None:
+    def set_notes(self, notes: Mapping[str, Any]) -> None:
         """Say this in `_meta` of the pages from now on."""
         if notes != self.notes:
             self.notes = notes
             self.pages, self.ends = {}, {None}
 
     def page(self, after: str | None, size: int) -> tuple[list[str], str | None]:
-        """Return the URIs of a page, and the last one if others follow."""
+        """Return the URIs of a page, and the last of them if more follow."""
         start = 0 if after is None else bisect_right(self.keys, after)
         end, total = start, 0
         while end < len(self.keys) and end - start < size:

@@ -113,21 +113,24 @@ class SkillsError(ServerError):
     """A folder of skills that cannot be served. `problems` has all of them."""
 
     def __init__(self, folder: str, problems: list[SkillProblem]) -> None:
-        # The first line has a problem, and the others are indented: a client shows the first line of an exception that
+        # The first line has a problem, and the rest are indented: a client shows the first line of an exception that
         # ended the process of its server.
         shown = "\n  ".join(str(problem) for problem in problems[:SHOWN_PROBLEMS])
         more = len(problems) - SHOWN_PROBLEMS
         super().__init__(
             f"{counted(len(problems), 'problem')} in the skills: {shown}"
             + (f"\n  and {more} more" if more > 0 else "")
-            + "\n  (strict=False leaves such skills out and serves the others)"
+            + "\n  (strict=False leaves such skills out and serves the rest)"
         )
         self.folder = folder
         self.problems = problems
 
 
 class SkillFile(Struct, frozen=True, gc=False):
-    """A file as it was when its skill was loaded. `data` is None for one that is not kept in memory."""
+    """A file as it was when its skill was loaded.
+
+    `data` is None for a file that is not kept in memory.
+    """
 
     uri: str
     path: str
@@ -140,7 +143,10 @@ class SkillFile(Struct, frozen=True, gc=False):
     is_executable: bool
 
     def read(self) -> bytes:
-        """Return the bytes that were hashed; raise `SkillFileChanged` if they are on disk alone, and changed."""
+        """Return the bytes that were hashed.
+
+        Raises `SkillFileChanged` if the file is not kept in memory and has changed on disk.
+        """
         if self.data is not None:
             return self.data
         try:
@@ -153,7 +159,7 @@ class SkillFile(Struct, frozen=True, gc=False):
 
 
 class SkillFileChanged(ServerError):
-    """A file that is not kept in memory and is not the one that was hashed. It is not served."""
+    """A file on disk has changed since it was hashed, so it is not served."""
 
 
 class LoadedSkill(Struct, frozen=True):
@@ -183,7 +189,7 @@ class LoadedSkill(Struct, frozen=True):
 
 
 class LoadedFolder(NamedTuple):
-    """The skills of a folder in the order of their URIs, and the report of what was left out."""
+    """The skills of a folder, ordered by URI, and what was left out."""
 
     skills: list[LoadedSkill]
     problems: list[SkillProblem]
@@ -191,7 +197,9 @@ class LoadedFolder(NamedTuple):
 
 
 def load_skills(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer: int | None = None) -> LoadedFolder:
-    """Load every skill below a folder. A folder without SKILL.md becomes a part of the path of the skills in it.
+    """Load every skill below a folder.
+
+    A folder without SKILL.md becomes a part of the path of the skills in it.
 
     `answer` is how many bytes an answer of the server may have: a file that does not fit into one cannot be served.
     """
@@ -202,7 +210,10 @@ def load_skills(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer
 
 
 def load_skill(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer: int | None = None) -> LoadedFolder:
-    """Load the skill in a folder, and those nested in it. The name of the folder is the name of the skill."""
+    """Load the skill in a folder, and those nested in it.
+
+    The name of the folder is the name of the skill.
+    """
     if not os.path.lexists(f"{folder}/{rules.SKILL_FILE}"):
         raise ServerError(f"{folder} has no {rules.SKILL_FILE}: a skill is a folder with that file")
     name = os.path.basename(os.path.abspath(folder))
@@ -210,7 +221,7 @@ def load_skill(folder: str, prefix: str = "", *, keep: int = KEPT_BYTES, answer:
 
 
 def watched_files(folder: str) -> Iterator[tuple[str, Stamp]]:
-    """Yield the path and the stamp of every file below a folder, to notice a change."""
+    """Yield the path and the stamp of every file below a folder, to detect changes."""
     for directory, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if _reason_to_leave_out(each) is None)
         for name in sorted(files):
@@ -362,9 +373,11 @@ class _Loader:
         elif not around:
             self._left_out.append(LeftOut(entry.path, "in no skill"))
         else:
-            self._take(real or entry.path, (*segments, name), found, around)
+            self._add_file(real or entry.path, (*segments, name), found, around)
 
-    def _take(self, source: str, segments: tuple[str, ...], found: os.stat_result, around: tuple[_Draft, ...]) -> None:
+    def _add_file(
+        self, source: str, segments: tuple[str, ...], found: os.stat_result, around: tuple[_Draft, ...]
+    ) -> None:
         for draft in around:
             draft.count += 1
             draft.size += found.st_size
@@ -397,7 +410,7 @@ class _Loader:
             draft.files.append(file)
 
     def _refuse(self, around: tuple[_Draft, ...], file: str, message: str) -> None:
-        """Note a problem of every skill that the file belongs to; of the folder, if it belongs to none."""
+        """Record a problem for every skill that contains the file, or for the folder."""
         for problems in [draft.problems for draft in around] or [self._problems]:
             problems.append(SkillProblem(file, message))
 
@@ -471,7 +484,7 @@ def _bytes_of(path: str) -> bytes:
 
 
 def _answer_size(data: bytes, most: int) -> int:
-    """Return how many bytes the answer to a read has; 0 for a file that fits in any case."""
+    """Return how many bytes the answer to a read has; 0 if it surely fits."""
     if len(data) * 6 + _AROUND <= most:  # A control character is six characters in JSON.
         return 0
     try:

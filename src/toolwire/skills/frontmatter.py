@@ -1,4 +1,4 @@
-"""The frontmatter of SKILL.md: YAML 1.2 (core schema) as JSON, with the line and column of every mistake.
+"""Parse the frontmatter of SKILL.md as YAML 1.2, with the position of every mistake.
 
 SEP-2640 asks for the frontmatter "rendered verbatim as a JSON object" and leaves open how YAML becomes JSON. A host
 that reads a value differently from the server refuses an honest skill. So this module accepts only text with one
@@ -29,7 +29,10 @@ MAX_INTEGER: Final = 2**53 - 1
 
 
 class FrontmatterError(ServerError):
-    """A SKILL.md whose frontmatter cannot be served. `line` and `column` count from 1, in the file."""
+    """A SKILL.md whose frontmatter cannot be served.
+
+    `line` and `column` count from 1, in the file.
+    """
 
     def __init__(self, problem: str, advice: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {problem}: {advice}")
@@ -47,7 +50,10 @@ class Position(NamedTuple):
 
 
 class SkillDocument(NamedTuple):
-    """A SKILL.md in its two parts. `positions` has the place of the value of each key at the top level."""
+    """A SKILL.md in its two parts.
+
+    `positions` has the place of the value of each key at the top level.
+    """
 
     frontmatter: dict[str, Any]
     body: str
@@ -55,7 +61,7 @@ class SkillDocument(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A plain scalar with one meaning in YAML 1.1 and another in YAML 1.2, both in words."""
+    """A plain scalar that YAML 1.1 and YAML 1.2 read differently, with both readings."""
 
     text: str
     in_1_1: str
@@ -67,7 +73,10 @@ class Difference(NamedTuple):
 
 
 def read_skill_document(data: bytes) -> SkillDocument:
-    """Read the bytes of a SKILL.md; raise `FrontmatterError` if the frontmatter is not YAML with one meaning."""
+    """Parse the bytes of a SKILL.md.
+
+    Raises `FrontmatterError` if the frontmatter is not YAML with one meaning.
+    """
     source = _split(data)
     reader = _Reader(source, _core)
     fields = reader.read_fields()
@@ -75,12 +84,12 @@ def read_skill_document(data: bytes) -> SkillDocument:
 
 
 def read_as_yaml_1_1(data: bytes) -> dict[str, Any]:
-    """Read the frontmatter as a server with a YAML 1.1 library renders it. This explains a mismatch."""
+    """Parse the frontmatter as servers with a YAML 1.1 library do, to explain a mismatch."""
     return _Reader(_split(data), _older).read_fields()
 
 
 def yaml_differences(data: bytes) -> list[Difference]:
-    """Return the plain scalars that YAML 1.1 and YAML 1.2 read differently, in the order of the text."""
+    """Return the plain scalars that YAML 1.1 and YAML 1.2 read differently."""
     found: list[Difference] = []
 
     def compare(text: str) -> Any:
@@ -110,7 +119,7 @@ class _Source(NamedTuple):
     body: str
 
     def position(self, line: int, column: int) -> Position:
-        """Return the place in the file of a mark in the YAML, which counts from 0."""
+        """Convert a position in the YAML, counted from 0, to one in the file."""
         return Position(line + 2, column + 1)
 
     def line(self, position: Position) -> str:
@@ -171,7 +180,10 @@ def _decoded(data: bytes, first_line: int) -> str:
 
 
 def _core(text: str) -> Any:
-    """Return the value of a plain scalar in YAML 1.2; a ValueError says that not every reader of JSON has it."""
+    """Return the YAML 1.2 value of a plain scalar.
+
+    Raises ValueError for a number that some JSON readers cannot represent.
+    """
     value = core_value(text)
     return _exact(value) if type(value) is int else value
 
@@ -203,7 +215,10 @@ _TIME = re.compile(
 
 
 def _older(text: str) -> Any:
-    """Return the value of a plain scalar as YAML 1.1 libraries render it in JSON. Dates become strings again."""
+    """Return the value of a plain scalar as YAML 1.1 libraries render it in JSON.
+
+    Dates become strings again.
+    """
     if text in NULL:
         return None
     if (boolean := _OLDER_BOOLEAN.get(text)) is not None:
@@ -392,7 +407,7 @@ class _Reader(YamlReader):
             )
         if (match := _key_and_value(line)) and _TEXT_AFTER_QUOTES.match(match["value"]):
             place = place._replace(column=match.start("value") + 1)
-            return FrontmatterError("a value goes on after its closing quote", quoted(line, place.column), *place)
+            return FrontmatterError("a value continues after its closing quote", quoted(line, place.column), *place)
         if "could not find expected ':'" in error.problem:
             # The parser notices it one line late: the line with the key is the one to change.
             place = self._source.position(error.context_mark.line, error.context_mark.column)
@@ -419,7 +434,7 @@ def _key_and_value(line: str) -> re.Match[str] | None:
 
 
 def quoted(line: str, column: int) -> str:
-    """Return the advice for a line whose value needs quotes at `column`: the line as it should be."""
+    """Return the corrected line for a value that needs quotes at `column`."""
     match = _key_and_value(line)
     if match is None or column <= match.end("key") or len(line) > 1200:  # A continued value, or a long one.
         return "put the whole value in quotes, or begin it with >- on the line of the key"

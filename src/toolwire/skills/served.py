@@ -1,4 +1,4 @@
-"""The skills of a server: their components, the reloading of folders, the bridge for clients that know no skills."""
+"""The skills of a server: components, reloading of folders, bridge for other clients."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SkillFolder:
         self.loaded: LoadedFolder = self._read()
 
     def reload(self) -> None:
-        """Load the folder again, in one step: every caller sees all skills as before, or all as they are now.
+        """Load the folder again and replace its skills in one step.
 
         If the folder cannot be served, `SkillsError` says why, and the skills stay as they were.
         """
@@ -120,7 +120,10 @@ class ServedSkills:
         instructions: bool | int = False,
         page_size: int | None = None,
     ) -> SkillFolder:
-        """Load a folder and offer its skills; `one` says that the folder itself is the skill."""
+        """Load a folder and serve its skills.
+
+        `one` means that the folder itself is the skill.
+        """
         root = os.fspath(find_folder(folder, "skill folder"))
         options = {"scopes": scopes, "visible_to": visible_to, "tags": tags, "cache": cache or DEFAULT_CACHE}
         if page_size is not None and not 1 <= page_size <= MAX_PAGE_ENTRIES:
@@ -146,7 +149,10 @@ class ServedSkills:
         return added
 
     def add_file(self, path: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        """Offer a generated file. Its skill, and every skill around that, has no digests any more."""
+        """Serve a generated file.
+
+        Its skill, and every skill around it, loses its digests.
+        """
         segments = path.strip("/").split("/")
         uri = f"skill://{rules.encode_path('/'.join(segments))}"
         skill = self._innermost(uri)
@@ -175,7 +181,7 @@ class ServedSkills:
     # --- one generation ---
 
     def replace(self, folder: SkillFolder, loaded: LoadedFolder) -> None:
-        """Make the contents of a folder those that are served; the others stay."""
+        """Replace the served contents of one folder."""
         with self._changing:
             before = dict(self._folders)
             self._folders[folder] = loaded
@@ -187,7 +193,7 @@ class ServedSkills:
             folder.loaded = loaded
 
     def _install(self) -> None:
-        """Make the next generation of skills, and put it in the place of the last one."""
+        """Build the next generation of skills and replace the current one."""
         old = self._server.catalog.skill_set
         new = self._generation()
         prompts = self._prompts_of(new) if self._has_prompts else []
@@ -237,7 +243,9 @@ class ServedSkills:
         return SkillSet(skills, listed, files | generated_here, digests, roots)
 
     def _check_nesting(self) -> None:
-        """Raise `ServerError` when a skill lies inside a skill of another folder, whose entry would not have its files.
+        """Raise `ServerError` when a skill lies inside a skill of another folder.
+
+        The entry of the outer skill would not have its files.
 
         Clause "Resources": the entry of a skill names the files of nested skills, too.
         """
@@ -250,18 +258,21 @@ class ServedSkills:
                 above = above.rpartition("/")[0]
 
     def _prompts_of(self, skills: SkillSet) -> list[Prompt]:
-        """Make a prompt for each listed skill. A prompt of the program stays in its place."""
+        """Make a prompt for each listed skill.
+
+        A prompt of the program keeps its name.
+        """
         others = {name for name, each in self._server.catalog.prompts.items() if each not in self._prompts}
         shown = [each for each in skills.skills.values() if isinstance(each, ServedSkill) and each.is_listed]
         count = Counter(each.name for each in shown)
         made = [prompt_for(each, unique=count[each.name] == 1) for each in shown]
         for each in made:
             if each.name in others:
-                log.warning("a skill is no prompt, because the server has another prompt named %s", each.name)
+                log.warning("a skill is not a prompt, because the server has another prompt named %s", each.name)
         return [each for each in made if each.name not in others]
 
     def _show_prompts(self, prompts: list[Prompt]) -> None:
-        """Put prompts in the place of those of the last generation, so that none is missing meanwhile."""
+        """Replace the prompts of the last generation, with none missing meanwhile."""
         names = {each.name for each in prompts}
         held = self._server.catalog.prompts
         gone = [each for each in self._prompts if each.name not in names and held.get(each.name) is each]
@@ -273,5 +284,5 @@ class ServedSkills:
 
 
 def _is_public(skill: ServedSkill) -> bool:
-    """Say whether everybody may know of a skill: the instructions are the same for all callers."""
+    """Return whether every caller sees a skill, so that the instructions may name it."""
     return skill.is_listed and skill.visible_to is None and not skill.scopes and not skill.tags

@@ -16,16 +16,21 @@ from toolwire.skills.frontmatter import FrontmatterError, read_as_yaml_1_1, read
 
 
 def verified_body(entry: t.Skill, data: bytes) -> str:
-    """Return the Markdown of a SKILL.md; raise `SkillRejected` if its frontmatter is not that of the entry."""
+    """Return the Markdown of a SKILL.md after checking its frontmatter.
+
+    Raises `SkillRejected` if the frontmatter is not that of the entry.
+    """
     try:
         document = read_skill_document(data)
     except FrontmatterError as error:
-        # The error quotes the file, and a model may be told of it.
+        # The error quotes the file, and a model may see it.
         why = shown(str(error))
         raise SkillRejected("frontmatter", f"The frontmatter of {shown(entry.uri)} cannot be read: {why}") from None
     found = rules.difference(entry.frontmatter, document.frontmatter)
     if found is not None:
-        raise SkillRejected("frontmatter", _difference(entry, found, data), _known(found.expected), _known(found.found))
+        raise SkillRejected(
+            "frontmatter", _difference(entry, found, data), _none_if_unset(found.expected), _none_if_unset(found.found)
+        )
     return document.body
 
 
@@ -53,5 +58,5 @@ def _in_words(value: Any) -> str:
     return "nothing" if value is UNSET else shown(value)
 
 
-def _known(value: Any) -> Any:
+def _none_if_unset(value: Any) -> Any:
     return None if value is UNSET else value

@@ -1,4 +1,4 @@
-"""Contract tests of the tools of an API: its own examples go through the tools, to a stub that answers as described.
+"""Contract tests of an API's tools: its own examples, sent to a stub.
 
 ```python
 async def test_the_tools_call_their_operations() -> None:
@@ -76,7 +76,7 @@ class Replayed(NamedTuple):
 
 
 class StubApi:
-    """An API in this process that answers what its description promises: its examples, else values that fit."""
+    """An API in this process that answers as described: with examples, or fitting values."""
 
     def __init__(self, api: Api) -> None:
         self.requests: list[StubRequest] = []
@@ -156,7 +156,7 @@ def _shape_of(schema: Any) -> Any:
 
 @asynccontextmanager
 async def stubbed(api: Api) -> AsyncIterator[StubApi]:
-    """Put a stub in the place of the connections of an API, for servers that start within the block.
+    """Replace the connections of an API by a stub, for servers started within.
 
     Secrets that come from the environment, and are not there, get a value meanwhile.
     """
@@ -166,7 +166,7 @@ async def stubbed(api: Api) -> AsyncIterator[StubApi]:
 
 
 async def replay(server: Server, api: Api) -> list[Replayed]:
-    """Call each tool of an API with the examples of its description, against a stub that answers what it promises.
+    """Call each tool of an API with its examples, against a stub.
 
     Raise `AssertionError` where a tool fails, or does not call its operation. Arguments without an example get a value
     that fits their schema. Tools that stand in the place of generated ones are called as well, by the same names.
@@ -225,7 +225,10 @@ def _secrets(api: Api) -> Iterator[None]:
 
 
 def _arguments(description: ApiDescription, definition: ToolDefinition, tool: t.Tool) -> dict[str, Any] | None:
-    """Return arguments for a tool: examples where they fit, and other values that fit. None where none was found."""
+    """Return arguments for a tool: examples, or other fitting values.
+
+    None where none was found.
+    """
     exact = definition.argument_schema()
     examples = _examples(description, definition)
     for deep in (_DEEP, 0):
@@ -294,7 +297,7 @@ def _parameter_example(description: ApiDescription, operation: Node, parameter: 
         node = description.resolve(listed.at(at))
         value = node.value
         if isinstance(value, dict) and (value.get("name"), value.get("in")) == (parameter.name, parameter.location):
-            found = _of_object(description, node)
+            found = _first_example(description, node)
             schema = value.get("schema")
             return (
                 schema["example"] if found is _MISSING and isinstance(schema, dict) and "example" in schema else found
@@ -306,7 +309,7 @@ def _parameter_example(description: ApiDescription, operation: Node, parameter: 
 
 
 def _operation_node(description: ApiDescription, operation: OperationObject) -> Node | None:
-    """Return an operation as it was written; None for one that stands in an unusual place."""
+    """Return an operation as it was written; None if it is in an unusual place."""
     root = Node(description.root.root, description.root)
     path = _below(description, _below(description, root, "paths"), operation.path)
     return _below(description, path, operation.method.lower())
@@ -330,10 +333,10 @@ def _below(description: ApiDescription, node: Node | None, *names: str) -> Node 
 def _example(description: ApiDescription, body: Node | None, media_type: str) -> Any:
     """Return the example of a body in a form."""
     form = _below(description, body, "content", media_type)
-    return _MISSING if form is None else _of_object(description, form)
+    return _MISSING if form is None else _first_example(description, form)
 
 
-def _of_object(description: ApiDescription, node: Node) -> Any:
+def _first_example(description: ApiDescription, node: Node) -> Any:
     """Return the first example of a parameter or of a form of a body."""
     if "example" in node.value:
         return node.value["example"]
@@ -365,7 +368,7 @@ class _Route(NamedTuple):
     definition: ToolDefinition
     pattern: re.Pattern[str]
     characters: int
-    """How many characters of the path are fixed. Many come first: `/pets/mine` is no instance of `/pets/{id}`."""
+    """How many characters of the path are fixed. Many come first: `/pets/mine` is not an instance of `/pets/{id}`."""
 
     def fits(self, method: str, path: str) -> bool:
         return self.definition.operation.method == method and (

@@ -1,4 +1,4 @@
-"""Authorization in tests: what a caller may use of a server, and an issuer whose tokens the server verifies."""
+"""Authorization in tests: a caller's permissions, and a trusted test issuer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
-    """The permission for each component, by name or URI: `usable`, `refused` (listed but not usable) or `hidden`."""
+    """The permission for each component, by name or URI.
+
+    It is `usable`, `refused` (listed but not usable) or `hidden`.
+    """
 
     tools: dict[str, Permission]
     resources: dict[str, Permission]
@@ -38,15 +41,15 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 def permissions(server: Any, principal: Principal | None = None) -> Permissions:
-    """Return what a caller over HTTP may do, without calling anything. None is a caller without a token.
+    """Return what a caller over HTTP may do, without calling anything.
 
-    A caller that `auth=` does not let in sees nothing.
+    None is a caller without a token. A caller that `auth=` does not let in sees nothing.
     """
     access, catalog = server.kernel.access, server.catalog
     let_in = _is_let_in(server, principal)
     view = access.view_of(principal)
 
-    def of(kind: str) -> dict[str, Permission]:
+    def judge(kind: str) -> dict[str, Permission]:
         seen = catalog.all(kind, view)
         found: dict[str, Permission] = {}
         for name in catalog.all(kind):
@@ -56,7 +59,9 @@ def permissions(server: Any, principal: Principal | None = None) -> Permissions:
                 found[name] = "usable" if access.permits(principal, seen[name]) else "refused"
         return found
 
-    return Permissions(tools=of("tools"), resources=of("resources"), templates=of("templates"), prompts=of("prompts"))
+    return Permissions(
+        tools=judge("tools"), resources=judge("resources"), templates=judge("templates"), prompts=judge("prompts")
+    )
 
 
 def _is_let_in(server: Any, principal: Principal | None) -> bool:
@@ -71,11 +76,11 @@ def _is_let_in(server: Any, principal: Principal | None) -> bool:
 
 @contextmanager
 def issuer(server: Any, of: str | None = None) -> Iterator[Issuer]:
-    """Make the server accept tokens of a test issuer in place of the one in its `auth=`, within the block.
+    """Make the server accept tokens of a test issuer, within the block.
 
-    The rest of the verification is the server's own: issuer, audience, algorithms, times, scopes. `of` names the
-    issuer if there are several. Raise `LookupError` if the server does not verify signed tokens itself: use
-    `connect(principal=)` there, or `connect(auth=)` with an API key.
+    The test issuer stands in for the one in `auth=`. The rest of the verification is the server's own: issuer,
+    audience, algorithms, times, scopes. `of` names the issuer if there are several. Raise `LookupError` if the server
+    does not verify signed tokens itself: use `connect(principal=)` there, or `connect(auth=)` with an API key.
     """
     resource_server = as_resource_server(server.auth)
     known = [] if resource_server is None else list(_signed(resource_server.verifier))
@@ -126,8 +131,8 @@ class Issuer:
     ) -> str:
         """Sign a token that the server accepts, unless an argument makes it unacceptable.
 
-        The token has the scopes that every request needs unless `scopes` names others. `claims` are added, or replace
-        `iss`, `aud` and the like; None leaves a claim out.
+        The token has the scopes that every request needs unless `scopes` gives different ones. `claims` are added, or
+        replace `iss`, `aud` and the like; None leaves a claim out.
         """
         return self._signed(self._claims(subject, scopes, expires_in, claims), self._key)
 
@@ -142,9 +147,9 @@ class Issuer:
             "without an end": self.token(exp=None),
             "for another server": self.token(aud="https://another.example"),
             "for other servers as well": self.token(aud=[min(self._terms.audience), "https://another.example"]),
-            "for nobody in particular": self.token(aud=None),
+            "without an audience": self.token(aud=None),
             "of another issuer": self.token(iss="https://another.example"),
-            "of nobody": self._signed(self._without(good, self._terms.subject_claims), self._key),
+            "without a subject": self._signed(self._without(good, self._terms.subject_claims), self._key),
             "signed with another key": self._signed(good, generate_private_key(self._algorithm)),
             "changed after it was signed": f"{header}.{_part({**good, 'sub': 'admin'})}.{signature}",
             "cut off": f"{header}.{payload}.{signature[:-8]}",
@@ -153,13 +158,18 @@ class Issuer:
         }
 
     async def check(self) -> None:
-        """Fail unless the server, over HTTP, lets a good token in and turns every bad one away with status 401."""
+        """Fail unless the server accepts a good token and refuses every bad one.
+
+        The requests go over HTTP; a bad token has to get status 401.
+        """
         __tracebackhide__ = True
         app = self._server.http_app()
         pool = AsgiPool(app)
         try:
             if (status := await _status(pool, self.token())) in (401, 403):
-                raise AssertionError(f"a good token was turned away with status {status}, so the others prove nothing")
+                raise AssertionError(
+                    f"a good token was turned away with status {status}, so the bad tokens prove nothing"
+                )
             attempts: dict[str, str | None] = {f"a token {what}": token for what, token in self.bad_tokens().items()}
             attempts["no token"] = None
             let_in = [what for what, token in attempts.items() if await _status(pool, token) != 401]
@@ -193,7 +203,10 @@ class Issuer:
         return sign({"alg": self._algorithm, "kid": _KEY_ID, "typ": "at+jwt"}, claims, key)
 
     def _with_shared_secret(self, payload: str) -> str:
-        """Sign with the public key as a secret: a careless verifier accepts it (RFC 8725 section 2.1)."""
+        """Sign with the public key as a secret.
+
+        A careless verifier accepts it (RFC 8725 section 2.1).
+        """
         signed = f"{_part({'alg': 'HS256', 'kid': _KEY_ID, 'typ': 'at+jwt'})}.{payload}"
         signature = hmac.digest(self._key.as_pem(private=False), signed.encode(), sha256)
         return f"{signed}.{encode_base64url(signature)}"

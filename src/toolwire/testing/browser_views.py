@@ -174,15 +174,16 @@ class BrowserView(View):
         await self.frame.locator(selector).fill(text)
 
     async def text(self, selector: str = "body") -> str:
-        """Return the text that is shown, of the page or of one element, once something is painted."""
+        """Return the visible text of the page or of one element, after painting."""
         await self.painted()
         shown: str = await self.frame.locator(selector).inner_text()
         return shown
 
     async def painted(self, patience: float | None = None) -> None:
-        """Wait until the view shows something, and has everything that the host sent. Fail if that is never so.
+        """Wait until the view shows something and has everything the host sent.
 
-        `patience` is how many seconds it has for that; without it, those of `testing.view`.
+        Fails if that never happens. `patience` is how many seconds it has for that; without it, those of
+        `testing.view`.
         """
         seconds = self.host.patience if patience is None else patience
         await self._flushed()
@@ -192,7 +193,7 @@ class BrowserView(View):
         except TimeoutError:
             why = "" if self.stopped is None else f", and was stopped: {self.stopped}"
             raise AssertionError(f"the view painted nothing within {seconds:g} seconds{why}") from None
-        # Two frames later the page has drawn what it was told last.
+        # Two frames later the page has drawn the last message.
         await self.frame.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
@@ -204,7 +205,7 @@ class BrowserView(View):
         return picture
 
     async def check(self) -> None:
-        """Fail unless the view paints something, reports a size, logs no error and breaks no policy."""
+        """Fail unless the view paints, reports a size, logs no error, breaks no policy."""
         await self.painted()
         if self.stopped is None:
             # A view measures itself after it has painted. Its report takes another way than the answer of its frame.
@@ -258,7 +259,7 @@ class BrowserView(View):
                 self._delivered.set()
 
     def _receive(self, source: dict[str, Any], *told: Any) -> None:
-        """Take what the host page tells: a message of the view, or the reason for which it ended the view."""
+        """Receive from the host page: a message of the view, or why it ended."""
         if source["frame"] is not self.page.main_frame:
             return  # The view found the function. It speaks to its host by messages alone.
         text, reason = told
@@ -398,7 +399,7 @@ class BrowserView(View):
             flood=json.dumps(bridge.FLOOD),
             too_long=json.dumps(bridge.TOO_LONG),
         )
-        # The view cannot send its frame elsewhere.
+        # The view cannot navigate its frame to another page.
         policy = f"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-src {self._origin}"
         return html, {"content-security-policy": policy}
 
@@ -488,7 +489,10 @@ def _playwright() -> Any:
 
 
 def find_browser() -> str | None:
-    """Return the program of the browser: TOOLWIRE_BROWSER, or Chromium on the PATH. None leaves it to Playwright."""
+    """Return the browser program: TOOLWIRE_BROWSER, or Chromium on the PATH.
+
+    None leaves it to Playwright.
+    """
     named = os.environ.get("TOOLWIRE_BROWSER")
     return named or next((found for each in _PROGRAMS if (found := shutil.which(each)) is not None), None)
 

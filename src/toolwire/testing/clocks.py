@@ -15,7 +15,7 @@ from toolwire.stores import Stores
 
 
 async def elapse(seconds: float) -> None:
-    """Advance the time of the running loop at once, and let everything that is due by then happen.
+    """Advance the time of the running loop, and run everything that is due then.
 
     The time never goes back, because timers that began in the meantime would end too late.
     """
@@ -32,7 +32,10 @@ async def elapse(seconds: float) -> None:
 
 
 class Clock:
-    """The time of a test. For rates and quotas it stands still until the test advances it."""
+    """The time of a test.
+
+    For rates and quotas it stands still until the test advances it.
+    """
 
     def __init__(self) -> None:
         # A day, a week, a month and therefore every window begins at this moment.
@@ -49,7 +52,10 @@ class Clock:
 
 @contextmanager
 def clock(server: Any) -> Iterator[Clock]:
-    """Make the rates and quotas of the server use this clock within the block, starting from zero."""
+    """Make the rates and quotas of a server use this clock within the block.
+
+    It starts from zero.
+    """
     made = Clock()
     if server.enforcer is None:
         yield made

@@ -1,4 +1,7 @@
-"""`connect`: a client of a server in a test, on any revision and transport, with a record of every message."""
+"""`connect`: a client of a server in a test, with a record of every message.
+
+It speaks any revision over any transport.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
 
 
 class Wire:
-    """The messages of a connection in order, as the client saw them: "→" went to the server, "←" came from it."""
+    """The messages of a connection in order, as the client saw them.
+
+    "→" went to the server, "←" came from it.
+    """
 
     def __init__(self) -> None:
         self.messages: list[tuple[Direction, dict[str, Any]]] = []

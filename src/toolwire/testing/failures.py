@@ -1,4 +1,4 @@
-"""`Failure`: what a check of a server found; and the exceptions that a server hides from its clients."""
+"""`Failure`: a finding of a check; and exceptions that a server hides from clients."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Trial:
         return None
 
     def _bad(self) -> Iterator[dict[str, Any]]:
-        """Yield bad arguments: one is missing, one has a value of a wrong type, or one is unknown."""
+        """Yield bad arguments: one is missing, unknown, or of a wrong type."""
         good = next(fitting(self._tool, self._validator, self._random, 1))
         candidates = [{key: value for key, value in good.items() if key != name} for name in good]
         candidates += [{**good, name: {"unexpected": [None]}} for name in good]
@@ -144,7 +144,7 @@ class _Trial:
         return Failure(self._tool.name, problem, arguments, cause, tuple(self._asked.given))
 
     def _refuses_the_client(self, error: ProtocolError) -> bool:
-        """Return whether the server refuses the client or the answer to a form, and not the arguments.
+        """Return whether the server refuses the client or a form, not the arguments.
 
         The schema of a form cannot express every rule of the server, such as a pattern.
         """

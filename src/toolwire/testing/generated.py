@@ -1,4 +1,4 @@
-"""Generated input for tests: values that fit a JSON Schema, and a user and a model who answer questions at random."""
+"""Generated input for tests: fitting values, and random answers to questions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SIMPLEST: Final[tuple[Json, ...]] = (None, False, 0, 1, 0.0, "", "a", [], {})
 _ATTEMPTS: Final = 50
 
 
-def made(schema: Schema, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
-    """Yield objects that a schema allows: `examples` of them, or fewer if no more could be made."""
+def make_values(schema: Schema, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
+    """Yield objects that a schema allows: `examples` of them, or fewer if needed."""
     maker = RandomMaker(schema, random)
     found = 0
     for _ in range(examples + _ATTEMPTS):
@@ -32,7 +32,7 @@ def made(schema: Schema, validator: Validator, random: Random, examples: int) ->
 def fitting(tool: t.Tool, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
     """Yield arguments that a tool takes; raise `ValueError` if none could be made."""
     nothing = True
-    for arguments in made(tool.input_schema, validator, random, examples):
+    for arguments in make_values(tool.input_schema, validator, random, examples):
         nothing = False
         yield arguments
     if nothing and examples:
@@ -46,9 +46,9 @@ _UNWILLING: Final = 0.2
 
 
 class MadeUp:
-    """A user and a model who answer every question of a server; `given` has their answers since it was last cleared.
+    """A user and a model who answer every question of a server.
 
-    Forms are filled in from their schema, or declined.
+    `given` has their answers since it was last cleared. Forms are filled in from their schema, or declined.
     """
 
     def __init__(self, random: Random) -> None:
@@ -61,7 +61,7 @@ class MadeUp:
         schema = params.requested_schema
         assert isinstance(schema, dict)
         validator = schemas.compile(schema, what="the schema of a form")
-        content = None if self._refuses() else next(made(schema, validator, self._random, 1), None)
+        content = None if self._refuses() else next(make_values(schema, validator, self._random, 1), None)
         return self._say(self._no() if content is None else Accept(content))
 
     def _url(self, message: str, params: t.ElicitRequestParams) -> Any:

@@ -92,12 +92,12 @@ async def attack(
 
 async def _places(client: Client, tools: Sequence[str] | None) -> list[_Place]:
     known = {tool.name: tool for tool in await _listed(partial(client.list_tools, audience=None))}
-    places = [place for tool in chosen(known, tools) for place in _of_tool(client, tool)]
+    places = [place for tool in chosen(known, tools) for place in _tool_places(client, tool)]
     if tools is not None:
         return places
-    places += [place for prompt in await _listed(client.list_prompts) for place in _of_prompt(client, prompt)]
+    places += [place for prompt in await _listed(client.list_prompts) for place in _prompt_places(client, prompt)]
     templates = await _listed(client.list_resource_templates)
-    return places + [place for template in templates for place in _of_template(client, template)]
+    return places + [place for template in templates for place in _template_places(client, template)]
 
 
 async def _listed(listing: Callable[[], Awaitable[list[T]]]) -> list[T]:
@@ -107,7 +107,7 @@ async def _listed(listing: Callable[[], Awaitable[list[T]]]) -> list[T]:
         return []
 
 
-def _of_tool(client: Client, tool: t.Tool) -> Iterator[_Place]:
+def _tool_places(client: Client, tool: t.Tool) -> Iterator[_Place]:
     validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for arguments in fitting(tool, validator, Random(tool.name), _EXAMPLES):
@@ -139,7 +139,7 @@ def _with(value: Any, path: Path, text: str) -> Any:
     return copy
 
 
-def _of_prompt(client: Client, prompt: t.Prompt) -> Iterator[_Place]:
+def _prompt_places(client: Client, prompt: t.Prompt) -> Iterator[_Place]:
     arguments = prompt.arguments if isinstance(prompt.arguments, list) else []
     others = {each.name: "a" for each in arguments if each.required is True}
     for argument in arguments:
@@ -151,7 +151,7 @@ def _of_prompt(client: Client, prompt: t.Prompt) -> Iterator[_Place]:
         )
 
 
-def _of_template(client: Client, template: t.ResourceTemplate) -> Iterator[_Place]:
+def _template_places(client: Client, template: t.ResourceTemplate) -> Iterator[_Place]:
     uri = UriTemplate(template.uri_template, screen=False)
     for variable in uri.variables:
         yield _Place(
@@ -218,11 +218,11 @@ class _Attack:
             return f"raised {type(self._causes[0]).__name__}"
         if not refused and not place.fits(filled):
             return "took what its schema refuses"
-        return self._file.taken(answer)
+        return self._file.find_proof(answer)
 
 
 async def _beyond_the_limits(server: Any, principal: Any) -> list[Failure]:
-    """Send a message that is nested too deeply and one that is too long, each followed by a good one."""
+    """Send a message nested too deeply and one too long, each before a good one."""
     limits: Limits = server.limits
     beyond = {"nested too deeply": _nested(limits.depth + 1)}
     if limits.line <= _LONGEST_MESSAGE:

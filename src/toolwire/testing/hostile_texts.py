@@ -1,4 +1,4 @@
-"""Texts that attackers send, and signs that one of them worked.
+"""Texts that attackers send, and signs that any of them worked.
 
 Some texts ask for something harmless: to read a file that was made for this purpose, or to multiply two numbers.
 """
@@ -23,7 +23,7 @@ class Bait(NamedTuple):
     path: Path
     content: str
 
-    def taken(self, texts: list[str]) -> str | None:
+    def find_proof(self, texts: list[str]) -> str | None:
         """Return what an answer proves about the server; None if it proves nothing."""
         if any(self.content in text for text in texts):
             return "gave out a file that it should not read"
@@ -41,7 +41,10 @@ def bait() -> Iterator[Bait]:
 
 
 def hostile_texts(bait: Path) -> dict[str, str]:
-    """Return the texts by kind; `bait` is the file that some of them try to reach."""
+    """Return the texts by kind.
+
+    `bait` is the file that some of them try to reach.
+    """
     below = bait.relative_to(bait.anchor).as_posix()
     up = "../" * 24
     return {

@@ -1,4 +1,4 @@
-"""`no_leaks`: find what a block of a test leaves behind: tasks, threads, descriptors, state of the server."""
+"""`no_leaks`: find tasks, threads, descriptors and state that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DESCRIPTORS: Final = (Path("/proc/self/fd"), Path("/dev/fd"))
 
 @asynccontextmanager
 async def no_leaks(server: Any = None, *, patience: float = 2.0) -> AsyncIterator[None]:
-    """Fail if the block leaves something behind that was not there before, and say what it is.
+    """Fail if the block leaves something behind, and say what it is.
 
     * tasks of this loop that are not done, and threads, each with its current line
     * open descriptors, each with its file (not on Windows)
@@ -68,7 +68,7 @@ class _Inventory(Struct, frozen=True):
         return tasks + threads + descriptors + held
 
     async def wait_for_an_end(self, deadline: float) -> None:
-        """Wait until one of the tasks is done, or for a moment if something else is left."""
+        """Wait until a task is done, or for a moment if something else remains."""
         tasks = asyncio.all_tasks() - self.tasks
         moment = min(0.02, max(0.0, deadline - time.monotonic()))
         if tasks:

@@ -1,4 +1,4 @@
-"""Many calls: `load` makes several at a time and counts how they end, `exhaust` calls until the server refuses."""
+"""Many calls: `load` counts how they end, `exhaust` calls until it is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from toolwire.testing.outcomes import outcome_of
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """The outcome of many calls. Assert on the counts; the times are for people and differ from run to run."""
+    """The outcome of many calls.
+
+    Assert on the counts; the times are for people and differ from run to run.
+    """
 
     calls: int
     errors: dict[str, int]

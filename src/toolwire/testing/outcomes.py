@@ -1,4 +1,4 @@
-"""The outcome of a call: how it ended for the caller, and what the caller and the log of the server were told."""
+"""The outcome of a call, for its caller and in the log of the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _OBJECT: Final = re.compile(r"<[\w.]+ object at 0x[0-9a-fA-F]+>")
 
 
 class Outcome(NamedTuple):
-    """The end of a call, as its caller sees it. `kind` is None for a call that succeeded."""
+    """The end of a call, as its caller sees it.
+
+    `kind` is None for a call that succeeded.
+    """
 
     kind: str | None = None
     """`refused`, `isError`, `ProtocolError -32602`, or the name of another exception."""
@@ -34,7 +37,10 @@ class Outcome(NamedTuple):
 
 
 async def outcome_of(call: Awaitable[Any]) -> Outcome:
-    """Wait for a call and return its outcome. Exceptions that are not errors of the library are raised."""
+    """Wait for a call and return its outcome.
+
+    Exceptions that are not errors of the library are raised.
+    """
     try:
         result = await call
     except ProtocolError as error:
@@ -85,7 +91,7 @@ class BothSides(Struct, frozen=True, kw_only=True):
         return next((record.exc_info[1] for record in self.records if record.exc_info), None)
 
     def check(self, *secrets: str) -> None:
-        """Fail unless the call failed, the log has its cause, and the caller was not told the cause.
+        """Fail unless the call failed, and only the log has the cause.
 
         The caller may get the text of a `ToolError` or an error id, and nothing else: no traceback, no folder, no
         object, none of `secrets`.
@@ -183,9 +189,10 @@ class Revealed(NamedTuple):
 
 
 def revealed(texts: list[str], *, is_error: bool, secrets: Iterable[str] = (), sent: str = "") -> Revealed | None:
-    """Return the first thing that an answer reveals, if any. `sent` is text that the caller knows anyway.
+    """Return the first thing that an answer reveals, if any.
 
-    A good answer may name folders and objects, because the caller may ask for them. An error may not.
+    `sent` is text that the caller knows anyway. A good answer may name folders and objects, because the caller may ask
+    for them. An error may not.
     """
     signs = {f"a secret ({secret[:3]}…)": re.compile(re.escape(secret)) for secret in secrets}
     signs["a traceback"] = _TRACE
@@ -198,6 +205,9 @@ def revealed(texts: list[str], *, is_error: bool, secrets: Iterable[str] = (), s
 
 
 def _own_folders() -> set[str]:
-    """Return the folders of this program. The root is left out, because every path contains it."""
+    """Return the folders of this program.
+
+    The root is left out, because every path contains it.
+    """
     folders = {Path.cwd(), Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.home()}
     return {str(folder) for folder in folders if len(folder.parts) > 2}

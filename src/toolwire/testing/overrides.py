@@ -1,4 +1,4 @@
-"""Changes to a server for the time of a test: other dependencies, no rates and quotas."""
+"""Change a server for the time of a test: other dependencies, no rates and quotas."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _NoSharedCounters:
 
 @contextmanager
 def uncounted(server: Any) -> Iterator[None]:
-    """Switch off the rates and quotas of a server within the block, and poll its tasks quickly.
+    """Switch off rates and quotas of a server in the block, and poll tasks quickly.
 
     A check then tests the tool and not its limits.
     """

@@ -68,7 +68,10 @@ class ServerFixture:
 
 
 class SurfaceFixture:
-    """The surface of a server (what a client sees before it calls anything), and its file next to the test."""
+    """The surface of a server, and its file next to the test.
+
+    The surface is what a client sees before it calls anything.
+    """
 
     def __init__(self, server: Any, folder: Path, *, update: bool) -> None:
         self._server = server
@@ -98,7 +101,7 @@ class SurfaceFixture:
 
 
 async def _surface_of(server: Any) -> tuple[str, str]:
-    """Return the server's name, and what a client sees of it as JSON, sorted so that only real changes show."""
+    """Return the server's name, and what a client sees of it as sorted JSON."""
     async with Client(server) as client:
         listings: dict[str, Callable[[], Awaitable[Sequence[t.Wire]]]] = {
             "tools": partial(client.list_tools, audience=None),
@@ -160,7 +163,10 @@ class HostileFixture:
         self._server = server
 
     def check(self, **options: Unpack[AttackOptions]) -> None:
-        """Fail if a component raises, hangs, obeys or reveals something; the options are those of `testing.attack`."""
+        """Fail if a component raises, hangs, obeys an attacker or reveals something.
+
+        The options are those of `testing.attack`.
+        """
         _fail_for(finish(attack(self._server, **options)))
 
 
@@ -204,11 +210,11 @@ class ViewFixture:
         over: Over = "memory",
         **options: Unpack[ViewOptions],
     ) -> AbstractAsyncContextManager[Any]:
-        """Connect to the server as a host of views does, call a tool and show its view, as `testing.view` does."""
-        return self._shown(tool, arguments, browser, revision, over, options)
+        """Call a tool and show its view, as `testing.view` does."""
+        return self._open_view(tool, arguments, browser, revision, over, options)
 
     @asynccontextmanager
-    async def _shown(
+    async def _open_view(
         self,
         tool: str,
         arguments: Mapping[str, Any] | None,

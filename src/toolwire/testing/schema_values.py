@@ -1,4 +1,4 @@
-"""Values that fit a JSON Schema: plain ones that are the same each time, and random ones for tests."""
+"""Values that fit a JSON Schema: fixed ones, and random ones for tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class PlainMaker:
         self._deep = deep
 
     def value(self, schema: Json, depth: int = 0) -> Json:
-        """Make a value that fits as far as the common keywords say; a caller may check it against the whole schema."""
+        """Make a value that fits the common keywords.
+
+        A caller may check it against the whole schema.
+        """
         if self.is_over(depth):
             return None
         if not isinstance(schema, dict):
@@ -69,7 +72,7 @@ class PlainMaker:
                 return self.value({**rest, **choice} if isinstance(choice, dict) else choice, depth + 1)
         if isinstance(schema.get("allOf"), list):
             return self.value(self._merged(schema), depth + 1)
-        return self._of_type(schema, depth)
+        return self._make_typed(schema, depth)
 
     def _target(self, schema: Schema) -> str | None:
         reference = schema.get("$ref")
@@ -91,7 +94,7 @@ class PlainMaker:
                     merged["required"] = required
         return merged
 
-    def _of_type(self, schema: Schema, depth: int) -> Json:
+    def _make_typed(self, schema: Schema, depth: int) -> Json:
         match self.kind(schema):
             case "string":
                 return self.text(schema)

@@ -1,4 +1,4 @@
-"""Views in tests: `View`, with everything that a view did, and `ScriptedView`, which the test plays."""
+"""Views in tests: `View` records what a view did, `ScriptedView` is played."""
 
 from __future__ import annotations
 
@@ -111,12 +111,18 @@ class View:
         self.host.change_context(change)
 
     def findings(self) -> list[ViewFinding]:
-        """Return the faults of the page, of its `_meta`, of the tool and of the result, without running the page."""
+        """Return faults of the page, its `_meta`, the tool and the result.
+
+        The page is not run.
+        """
         found = [*check_view(self.host.view, endpoint=self.host.endpoint), *check_app_tool(self.tool)]
         return found if self.result is None else [*found, *check_shown_result(self.result)]
 
     def check_page(self) -> None:
-        """Fail if the page, its `_meta`, the tool or the result has a fault. Hints do not count."""
+        """Fail if the page, its `_meta`, the tool or the result has a fault.
+
+        Hints do not count.
+        """
         faults = [str(each) for each in self.findings() if each.level != "hint"]
         assert not faults, "\n".join([f"{self.found.uri} has faults:", *faults])
 
@@ -132,7 +138,10 @@ class ScriptedView(View):
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     def deliver(self, message: dict[str, Any]) -> None:
-        """Take a message of the host. Its requests are answered at once, as every view has to."""
+        """Receive a message of the host.
+
+        Its requests are answered at once, as every view has to.
+        """
         if "method" not in message:
             waiting = self._waiting.pop(message["id"], None)
             if waiting is not None and not waiting.done():
@@ -152,7 +161,10 @@ class ScriptedView(View):
         self.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request to the host and return the result. An error is raised as `ProtocolError`."""
+        """Send a request to the host and return the result.
+
+        An error is raised as `ProtocolError`.
+        """
         self._count += 1
         identifier = self._count
         waiting = self._waiting[identifier] = asyncio.get_running_loop().create_future()
@@ -173,7 +185,10 @@ class ScriptedView(View):
         return result
 
     async def initialize(self, *, display_modes: tuple[str, ...] = _MODES) -> dict[str, Any]:
-        """Make the handshake, and return the answer of the host. The host then sends the input and the result."""
+        """Make the handshake, and return the answer of the host.
+
+        The host then sends the input and the result.
+        """
         params = {
             "protocolVersion": WIRE_VERSION,
             "appInfo": _APP,

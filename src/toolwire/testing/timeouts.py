@@ -1,4 +1,4 @@
-"""`time_out`: let the time of a tool be over at once, and wait for its clean-up."""
+"""`time_out`: let a tool exceed its time, and wait for its clean-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def time_out(
 
     By then its clean-up has run: `finally`, `async with`, the code after the `yield` of its dependencies. `when` is
     awaited first, so that the tool has come to the point that the test wants: `when=started.wait`. Fail if the tool
-    finishes by itself, or if it goes on for `patience` seconds after it was told to stop.
+    finishes by itself, or if it continues for `patience` seconds after it had to stop.
     """
     __tracebackhide__ = True
     stopper = _Stopper(tool, when)
@@ -98,13 +98,13 @@ class _Stopper:
         self._told.set()
 
     async def settled(self, call: asyncio.Future[ToolResult], patience: float) -> ToolResult:
-        """Wait for the answer to the call, for `patience` seconds after it was told to stop."""
+        """Wait for the answer to the call, for `patience` seconds after the stop."""
         __tracebackhide__ = True
         call.add_done_callback(lambda _: self._told.set())
         await self._told.wait()
         await asyncio.wait({call}, timeout=patience)
         if not call.done():
-            raise AssertionError(f"{self._tool} was told to stop and went on for {patience:g} seconds")
+            raise AssertionError(f"{self._tool} had to stop and continued for {patience:g} seconds")
         return call.result()
 
     async def close(self) -> None:

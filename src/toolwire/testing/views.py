@@ -1,4 +1,4 @@
-"""`view`: a host for tests of MCP Apps. It calls a tool, finds its view, and plays the host's half of the bridge.
+"""`view`: a host for tests of MCP Apps, with one tool and its view.
 
 The test plays the view itself, message by message, or the view runs in a real Chromium (`browser=True`).
 """
@@ -44,9 +44,9 @@ class ViewOptions(TypedDict, total=False):
     """Decides about links, downloads, messages, and calls of tools with `destructiveHint`. It gets the request, may be
     `async`, and returns True or False. Without it, everything is allowed."""
     endpoint: str
-    """The public address of the server, by which the profile "claude" checks the domain of the view."""
+    """The public address of the server, with which the profile "claude" checks the domain of the view."""
     cancelled: str
-    """The reason for which the call is cancelled. The tool is not called then, and the view is told so."""
+    """The reason for which the call is cancelled. The tool is not called then, and the view learns it."""
     partial: Sequence[Mapping[str, Any]]
     """Arguments as they arrive while a model writes them. The view gets each of them before the whole arguments."""
     patience: float
@@ -83,7 +83,9 @@ def view(
     browser: bool | str = False,
     **options: Unpack[ViewOptions],
 ) -> AbstractAsyncContextManager[Any]:
-    """Call a tool and show its view, as a host does: `async with view(client, "show_orders", {"month": "May"}) as v`.
+    """Call a tool and show its view, as a host does.
+
+    `async with view(client, "show_orders", {"month": "May"}) as v`
 
     Without `browser`, the test plays the view: `await v.initialize()`, `await v.call_tool("cancel", {…})`. With
     `browser=True`, the view runs in Chromium, in a frame of another origin and under the policy that its `_meta.ui`
@@ -92,11 +94,11 @@ def view(
 
     Calls of the view reach its own server, and there the tools that are open to views.
     """
-    return _shown(client, tool, arguments or {}, browser, options)
+    return _open_view(client, tool, arguments or {}, browser, options)
 
 
 @asynccontextmanager
-async def _shown(
+async def _open_view(
     client: Client, name: str, arguments: Mapping[str, Any], browser: bool | str, options: ViewOptions
 ) -> AsyncIterator[Any]:
     cancelled = options.get("cancelled")

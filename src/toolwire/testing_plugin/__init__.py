@@ -1,4 +1,4 @@
-"""The pytest plugin: tests of your server on every revision and transport, its surface, fuzzing and attacks.
+"""The pytest plugin: test a server on every revision and transport, with attacks.
 
 pytest finds the plugin as soon as Toolwire is installed. `toolwire_server = "server.py"` in pytest's configuration,
 or a fixture `toolwire_server` of your own, names the server.
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "toolwire_connection" in metafunc.fixturenames:
-        # A mark closer to the test overrides the others.
+        # A mark closer to the test wins.
         marks = reversed([mark.kwargs for mark in metafunc.definition.iter_markers("toolwire")])
         given = {name: value for mark in marks for name, value in mark.items()}
         pairs = _connections(given.get("revisions"), given.get("over"))
@@ -161,7 +161,10 @@ def toolwire_connection(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 @pytest.fixture
 def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> ServerFixture:
-    """The server under test, on one revision over one transport; the test runs once for each."""
+    """The server under test, on one revision over one transport.
+
+    The test runs once for each.
+    """
     from toolwire.testing.pytest_fixtures import ServerFixture
 
     return ServerFixture(toolwire_server, *toolwire_connection)

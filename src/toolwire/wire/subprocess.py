@@ -114,7 +114,7 @@ class ProcessChannel(ByteChannel):
 
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""
-        self._tree.look()
+        self._tree.find_members()
         self._tree.kill()
 
     def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
@@ -180,12 +180,12 @@ class ProcessChannel(ByteChannel):
     async def _ask_to_end(self) -> None:
         if not self._exited.is_set():
             # Now, because the processes that a child started cannot be found any more when it has ended.
-            self._tree.look()
+            self._tree.find_members()
             await in_time(self._grace, self._end_input())
         self._stop_writing()
         if not (self._exited.is_set() and self._silent.is_set()):
             # The child may have started more processes since, perhaps in order to clean up.
-            self._tree.look()
+            self._tree.find_members()
             if self._tree.terminate():
                 await in_time(self._grace, self._gone())
 

@@ -155,7 +155,7 @@ def test_mistakes_in_credentials_are_found_when_the_description_is_read(
     monkeypatch.delenv("NOT_SET", raising=False)
     (tmp_path / "empty").write_text("\n")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"kee": "$X"}, "'kee', which is no security scheme of the API; it has: 'key', 'query'"),
+        ({"kee": "$X"}, "'kee', which is not a security scheme of the API; it has: 'key', 'query'"),
         ({"key": "$NOT_SET"}, "environment variable NOT_SET, which is not set"),
         ({"key": ""}, "is empty"),
         ({"key": tmp_path / "missing"}, "cannot be read"),
@@ -163,8 +163,8 @@ def test_mistakes_in_credentials_are_found_when_the_description_is_read(
         ({"key": 7}, "not int"),
         ({"key": ("user", "password")}, "are for the scheme basic"),
         ({"basic": ("us:er", "password")}, "without a colon"),
-        ({"basic": UserOAuth("https://login.example")}, "no place for the tokens of UserOAuth"),
-        ({"key": UserOAuth("https://login.example", dpop=True)}, "no place for the tokens of UserOAuth"),
+        ({"basic": UserOAuth("https://login.example")}, "not a place for the tokens of UserOAuth"),
+        ({"key": UserOAuth("https://login.example", dpop=True)}, "not a place for the tokens of UserOAuth"),
         ({"mtls": "$X"}, "an ssl.SSLContext with a certificate"),
         ({"key": ssl.create_default_context()}, "no ssl.SSLContext"),
         ({"digest": "secret"}, "each request answers a challenge"),
@@ -404,10 +404,10 @@ def test_security_schemes_are_read() -> None:
         ({"type": "apiKey", "in": "body", "name": "x"}, "`in` query, header or cookie"),
         ({"type": "apiKey", "in": "header"}, "needs a name"),
         ({"type": "apiKey", "in": "header", "name": 7}, "is a text"),
-        ({"type": "apiKey", "in": "header", "name": "a b"}, "is no place for the credential"),
-        ({"type": "apiKey", "in": "header", "name": "Host"}, "is no place for the credential"),
-        ({"type": "apiKey", "in": "header", "name": "a\r\nb"}, "is no place for the credential"),
-        ({"type": "http"}, "is no place for the credential"),
+        ({"type": "apiKey", "in": "header", "name": "a b"}, "is not a place for the credential"),
+        ({"type": "apiKey", "in": "header", "name": "Host"}, "is not a place for the credential"),
+        ({"type": "apiKey", "in": "header", "name": "a\r\nb"}, "is not a place for the credential"),
+        ({"type": "http"}, "is not a place for the credential"),
         ({"type": "oauth2"}, "has `flows`"),
     ],
 )

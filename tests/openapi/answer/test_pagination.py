@@ -43,7 +43,7 @@ def paged(**arguments: Any) -> Pagination:
         ),
         settings=OperationSettings(),
     )
-    return Pagination.of(definition)
+    return Pagination.from_definition(definition)
 
 
 @cases(

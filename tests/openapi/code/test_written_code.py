@@ -297,7 +297,7 @@ def test_names(text: str, snake: str, pascal: str) -> None:
 
 def test_names_are_given_out_once() -> None:
     names = PythonNames(["api"])
-    assert [names.take(name) for name in ("pet", "pet", "pet", "class", "api", "api")] == [
+    assert [names.reserve(name) for name in ("pet", "pet", "pet", "class", "api", "api")] == [
         "pet", "pet_", "pet_2", "class_", "api_", "api_2",
     ]  # fmt: skip
 

@@ -103,8 +103,8 @@ def test_a_version_without_quotes() -> None:
 @cases(
     ("text", "words"),
     [
-        ("", "no API description but empty"),
-        ("[]", "no API description but a list"),
+        ("", "not an API description but empty"),
+        ("[]", "not an API description but a list"),
         ("<!DOCTYPE html>\n<html><body>hi</body></html>", "text"),
         (
             "openapi: 4.0.0",

@@ -109,10 +109,10 @@ def test_copies_that_are_not_named_go(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (None, "cannot be read"),
-        (b"{", "is no lock file"),
+        (b"{", "is not a lock file"),
         (b'{"format": "toolwire-openapi-lock/1"}', "missing required field `source`"),
         (b'{"format": "toolwire-openapi-lock/9", "source": "x"}', "has the format 'toolwire-openapi-lock/9'"),
-        (b"[" * 100_000, "is no lock file"),
+        (b"[" * 100_000, "is not a lock file"),
     ],
 )
 def test_a_file_that_is_no_lock(content: bytes | None, words: str, tmp_path: Path) -> None:

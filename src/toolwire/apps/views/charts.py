@@ -1,4 +1,7 @@
-"""Charts: drawn on the server as SVG, in two widths, with the colours and the language left to the page."""
+"""Charts, drawn on the server as SVG in two widths.
+
+The page decides about colours and language.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,9 @@ class ChartView(ReadyView):
 
 
 def chart(*, title: str = "", description: str = "", empty: str = "There are no numbers.") -> ChartView:
-    """Return a view of the `Chart` that a tool returns. The text of the result is a table of the numbers.
+    """Make a view of the `Chart` that a tool returns.
+
+    The text of the result is a table of the numbers.
 
     The drawing travels in `_meta` of the result, for the view alone. A host that does not carry it shows the table.
     """
@@ -102,7 +107,7 @@ def _text(chart: Chart) -> str:
 
 
 class _Frame(NamedTuple):
-    """The part of a drawing that has the values, and the range of them that it shows."""
+    """The part of a drawing that shows the values, and their range."""
 
     left: float
     top: float
@@ -189,18 +194,18 @@ def _bars(frame: _Frame, chart: Chart, number: int, name: str, values: Sequence[
         top, bottom = sorted((frame.y(value), frame.y(0)))
         where = f'x="{start + slot * at + 0.5:.1f}" y="{top:.1f}"'
         size = f'width="{max(1.0, width - 1):.1f}" height="{max(0.5, bottom - top):.1f}" rx="{min(2.0, width / 4):.1f}"'
-        title = _safe(_told(chart, at, name, value))
+        title = _safe(_hover_text(chart, at, name, value))
         yield f'<rect class="bar s{number}" {where} {size}><title>{title}</title></rect>'
 
 
-def _told(chart: Chart, at: int, name: str, value: float) -> str:
-    """Return what the pointer tells over a bar."""
+def _hover_text(chart: Chart, at: int, name: str, value: float) -> str:
+    """Return the text that the pointer shows over a bar."""
     parts = [chart.labels[at], *([name] if name else [])]
     return f"{', '.join(parts)}: {value:,.10g} {chart.unit}".rstrip()
 
 
 def _columns(frame: _Frame, number: int, values: Sequence[float | None]) -> str:
-    """Draw more bars than there is room for: one stroke for each pixel, from the lowest to the highest value in it."""
+    """Draw more bars than pixels: one stroke for each pixel, from low to high."""
     strokes = []
     for x, low, high in _pixels(frame, values):
         top, bottom = frame.y(max(high, 0)), frame.y(min(low, 0))

@@ -1,4 +1,4 @@
-"""Changes of texts: the lines that are added and removed, for the user to approve or to reject."""
+"""Changes of texts, line by line, for the user to approve or reject."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class Diff(Struct, omit_defaults=True):
         arguments: Mapping[str, Any] | None = None,
         context: int = 3,
     ) -> Diff:
-        """Compare two texts line by line. `context` is the number of lines around a change that are shown."""
+        """Compare two texts line by line.
+
+        `context` is the number of lines around a change that are shown.
+        """
         old, new = _lines(before), _lines(after)
         if old and new and before.endswith("\n") != after.endswith("\n"):
             # A line has no line feed in it, so that this one differs from every other.
@@ -135,7 +138,9 @@ def diff(
     description: str = "",
     empty: str = "Nothing is changed.",
 ) -> DiffView:
-    """Return a view of the `Diff` that a tool returns. The text of the result is the diff in the unified format.
+    """Make a view of the `Diff` that a tool returns.
+
+    The text of the result is the diff in the unified format.
 
     `approve` and `reject` are the names of tools of the app (`@app.tool`). They are called with `Diff.arguments` when
     the user decides; with `comment=True` also with the user's `comment`, if there is one. Without them the view has no
@@ -145,7 +150,10 @@ def diff(
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text. Only a line feed ends one: what else looks like an end is a part of the change."""
+    """Split a text at line feeds only.
+
+    Anything else that looks like the end of a line is a part of the change.
+    """
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -168,7 +176,9 @@ def _operations(old: Sequence[str], new: Sequence[str]) -> list[Operation]:
 
 
 def _same_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the lines that stay, as numbers in both texts, in time that hardly grows faster than the texts do.
+    """Return the numbers, in both texts, of the lines that stay.
+
+    The time grows hardly faster than the texts.
 
     Lines that occur once in both texts are found first, and the parts between them are compared alone. That is the
     "patience" comparison. Parts without such lines are compared in full if they are short.
@@ -198,7 +208,7 @@ def _same_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]
 def _anchors(
     old: Sequence[str], new: Sequence[str], olds: tuple[int, int], news: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return the lines that occur once in both parts, without those that would cross another one."""
+    """Return the lines that occur once in both parts and do not cross each other."""
     places: dict[str, list[int]] = {}
     for at in range(*news):
         places.setdefault(new[at], []).append(at)

@@ -41,7 +41,7 @@ class FormView(ReadyView, Generic[T]):
     async def fill(
         self, ctx: Context, submit: Callable[[T], Any | Awaitable[Any]], values: Mapping[str, Any] | None = None
     ) -> ToolResult:
-        """Have the user fill in the form, in the view or by elicitation, and return the result for the model.
+        """Let the user fill in the form, and return the result for the model.
 
         A client that shows views gets the form, with `values` in it; its answers reach the tool of the app later. Of
         another client the same fields are asked for by elicitation, and `submit` is called with the answer: a value of
@@ -67,7 +67,9 @@ def form(
     title: str = "",
     description: str = "",
 ) -> FormView[T]:
-    """Return a view with a form: a field for each member of a record type, or of a JSON Schema of an object.
+    """Make a view with a form for a record type or a JSON Schema.
+
+    It has a field for each member.
 
     The answers go to the tool of the app (`@app.tool`), or to the one of them that `submit` names. It takes the members
     as its arguments, or one record. `button` is the text on the button.

@@ -1,4 +1,4 @@
-"""Ready views: how their pages are put together, and how they change the results that they show."""
+"""Ready views: build their pages, and prepare the results that they show."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ class ReadyView(ABC):
         return self.page({}).html
 
     def page(self, tools: Mapping[str, dict[str, Any]]) -> Page:
-        """Return the page for an app with these tools: the input schema of each by its name."""
+        """Make the page for an app.
+
+        `tools` has the input schema of each tool by its name.
+        """
         shown = {"title": self.title, "description": self.description, "empty": self.empty, **self.settings(tools)}
         # In JSON, this character stands in texts alone. There it would end the script that it is in.
         config = msgspec.json.encode(shown).decode().replace("<", "\\u003c")
@@ -91,7 +94,7 @@ class ReadyView(ABC):
         """Return what the scripts of the page need to know."""
 
     def present(self, result: CallToolResult) -> CallToolResult:
-        """Return a result with the text for a model, and with what only the view needs."""
+        """Return a result with the text for a model and the data for the view."""
         return result
 
 
@@ -104,14 +107,14 @@ def data_of(result: CallToolResult) -> Any:
 
 
 def with_text(result: CallToolResult, text: str) -> CallToolResult:
-    """Put this text in the place of the JSON that the result has for readers without a view."""
+    """Replace the JSON that a result has for readers without a view by a text."""
     result.content = [TextContent(text)]
     return result
 
 
 @cache
 def _part(name: str) -> str:
-    """Return a script or a style sheet as it stands in a page: without comments and indents."""
+    """Return a script or a style sheet without comments and indents."""
     # The inspector has the Markdown that is tested with the most texts.
     package = "toolwire.inspector" if name == "markdown.js" else "toolwire.apps.views"
     text = (resources.files(package) / "page" / name).read_text(encoding="utf-8")

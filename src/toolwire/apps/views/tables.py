@@ -76,7 +76,9 @@ def table(
     description: str = "",
     empty: str = "There are no rows.",
 ) -> TableView:
-    """Return a view of the rows that a tool returns: a list of records, or a record that has one.
+    """Make a view of the rows that a tool returns.
+
+    The tool returns a list of records, or a record that has one.
 
     `columns` says which members of a row are shown, in which order and form; without it, all of them are. `rows` names
     the member of the result that has the rows; by default the first one that is a list. The text of the result is the

@@ -45,7 +45,7 @@ class MarkdownView(ReadyView):
 
 
 def image(alt: str, *, title: str = "", description: str = "", empty: str = "There is no image.") -> ImageView:
-    """Return a view of the images that a tool returns, each with the text that follows it.
+    """Make a view of the images that a tool returns, each with its text.
 
     `alt` says what the images show. It is the text of a result that has none, and what screen readers read.
     """

@@ -1,4 +1,4 @@
-"""A server on loopback for one sign-in. The browser is redirected to it with the answer."""
+"""A loopback server for one sign-in, to which the browser returns with the answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CallbackServer:
             async with asyncio.timeout(seconds):
                 return await self._answer
         except TimeoutError:
-            raise SignInFailed(f"Nobody signed in within {seconds:g} s") from None
+            raise SignInFailed(f"There was no sign-in within {seconds:g} s") from None
 
     async def _respond(self, head: str, reader: asyncio.StreamReader) -> Reply:
         query = self._query(head)

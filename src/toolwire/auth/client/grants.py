@@ -1,4 +1,4 @@
-"""Grants without a person: a program signs in as itself, or with an assertion of an identity provider."""
+"""Grants without a person: client credentials, and assertions of an identity provider."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Runner(Protocol):
 
 
 class Grant(Protocol):
-    """A way to get a token without a person. `issuer`: the only authorization server that may see the credentials."""
+    """A way to get a token without a person.
+
+    `issuer`: the only authorization server that may see the credentials.
+    """
 
     client_id: str
     issuer: str | None
@@ -41,7 +44,7 @@ class Grant(Protocol):
 
 
 class ClientCredentials:
-    """A program with an id and a secret, or a key, of its own (RFC 6749 section 4.4)."""
+    """A program with its own id, and a secret or key (RFC 6749 section 4.4)."""
 
     hosts: tuple[str, ...] = ()
 
@@ -65,7 +68,7 @@ class ClientCredentials:
 
 
 class WorkloadIdentity:
-    """A program with a JWT of its platform, which the authorization server trusts (RFC 7523 section 2.1)."""
+    """A program with a JWT of its platform, as an assertion (RFC 7523 section 2.1)."""
 
     hosts: tuple[str, ...] = ()
 
@@ -89,7 +92,7 @@ class WorkloadIdentity:
 
 
 class EnterpriseManaged:
-    """A person who is signed in at the company's identity provider, which decides what this client may use.
+    """A person whose company's identity provider decides what this client may use.
 
     The provider exchanges the person's ID token for an assertion (ID-JAG) that the server's authorization server takes
     instead of asking the person.

@@ -1,4 +1,4 @@
-"""Makes the requests of a flow. Servers name their URLs, so each URL is checked, and size and time are limited."""
+"""Makes the requests of a flow, with checked URLs and limits for size and time."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Fetcher:
             raise SignInFailed(f"{origin(request.url)} could not be asked: {error}") from None
         if request.redirects and response.status in REDIRECTS and response.header("location"):
             if target_of(request.method, response) is None:
-                raise SignInFailed(f"{origin(request.url)} redirects to something that is no URL")
+                raise SignInFailed(f"{origin(request.url)} redirects to something that is not a URL")
             raise SignInFailed(f"{origin(request.url)} redirects too often")
         return Fetched(response.status, response.headers, body)
 

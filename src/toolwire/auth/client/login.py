@@ -1,4 +1,4 @@
-"""The ways to ask a person to sign in: in a browser of this machine, in the application's own way, or not at all."""
+"""Ways to ask a person to sign in: a browser, an application's function, or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SignInDoor(ABC):
 
     @abstractmethod
     async def ask(self, attempt: Attempt) -> str | None:
-        """Send a person to `attempt.url` and wait for the answer; return None if there is no person to ask."""
+        """Send a person to `attempt.url` and wait for the answer; None without a person."""
 
 
 class _Browser(SignInDoor):
@@ -66,7 +66,7 @@ class _Application(SignInDoor):
             async with asyncio.timeout(self._seconds):
                 return await self._ask(attempt.url)
         except TimeoutError:
-            raise SignInFailed(f"Nobody signed in within {self._seconds:g} s") from None
+            raise SignInFailed(f"There was no sign-in within {self._seconds:g} s") from None
 
 
 class _Nobody(SignInDoor):
@@ -85,7 +85,10 @@ async def open_door(
     seconds: float,
     announce: Announce | None = None,
 ) -> AsyncIterator[SignInDoor]:
-    """Open a way to sign in, for one answer. `registered` are redirect URIs that the authorization server knows."""
+    """Open a way to sign in, for one answer.
+
+    `registered` are redirect URIs that the authorization server knows.
+    """
     async with AsyncExitStack() as stack:
         if login is None or (login == "browser" and announce is None and not has_browser()):
             yield _Nobody(redirect_uri or NOWHERE)
@@ -104,12 +107,15 @@ async def _listen(stack: AsyncExitStack, redirect_uri: str | None, registered: S
             try:
                 return await stack.enter_async_context(CallbackServer(known))
             except SignInFailed:
-                continue  # Somebody else has the port now; another one has to be registered.
+                continue  # Another program has the port now; another one has to be registered.
     return await stack.enter_async_context(CallbackServer())
 
 
 def has_browser() -> bool:
-    """Return whether a browser with a window can be opened here. One in the terminal would disturb the program."""
+    """Return whether a browser with a window can be opened here.
+
+    One in the terminal would disturb the program.
+    """
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

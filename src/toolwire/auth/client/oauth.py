@@ -29,7 +29,9 @@ LOGIN_SECONDS: Final = 300.0
 
 
 class OAuth:
-    """Signs in on the first challenge of a server, and keeps the tokens fresh. One object serves any number of servers.
+    """Signs in at the first challenge of a server and refreshes the tokens.
+
+    One object serves any number of servers.
 
     Without arguments it registers itself where it may, opens the browser of this machine, and remembers tokens until
     the program ends.
@@ -47,7 +49,7 @@ class OAuth:
     * `redirect_uri`: where the browser comes back to; by default a free port of this machine.
     * `scopes`: what to ask for instead of all that the server lists.
     * `grant`: sign in without a person: `ClientCredentials`, `WorkloadIdentity`, `EnterpriseManaged`.
-    * `dpop`: bind tokens to a key (RFC 9449), and take no others.
+    * `dpop`: bind tokens to a key (RFC 9449), and accept only bound ones.
     * `trusted_hosts`: hosts of authorization servers that may be at private addresses, or behind a proxy.
     * `accept_issuer`: issuers that a server names, each with the other issuer that the metadata found there may name,
       such as `{"https://login.example.com": "https://tenant.login.example.com"}`. Without it such metadata is refused.
@@ -128,7 +130,10 @@ class OAuth:
         self._servers: dict[str, SignIn] = {}
 
     def at(self, server_url: str) -> SignIn:
-        """Return the authorization for one server, by the URL that the user gave. Clients call this themselves."""
+        """Return the authorization for one server, by its URL.
+
+        Clients call this themselves.
+        """
         key = without_query(server_url)
         found = self._servers.get(key)
         if found is None:
@@ -142,9 +147,9 @@ class OAuth:
         return await self.at(url).challenged(method, url, status, headers)
 
     async def finish(self, answer: str) -> None:
-        """End a sign-in that began with `NeedsLogin`, here or in another process with the same storage.
+        """Finish a sign-in that began with `NeedsLogin`, here or in another process.
 
-        `answer` is the address that the browser was sent to.
+        `answer` is the address that the browser was sent to. Another process needs the same storage.
         """
         parameters = query_parameters(answer.strip())
         attempt = await self._records.pop_attempt(parameters.get("state", ""))

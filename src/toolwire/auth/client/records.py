@@ -25,7 +25,7 @@ _ATTEMPTS: Final = "attempts"
 
 
 class SignInRecord(Struct, frozen=True, omit_defaults=True):
-    """A token, with everything that is needed to renew it without a person: its issuer and its client."""
+    """A token, with the issuer and the client that are needed to renew it."""
 
     found: Discovered
     token: Token
@@ -89,7 +89,10 @@ class SignInRecords:
             return stored or issuer
 
     async def add_attempt(self, attempt: Attempt, now: float) -> Attempt:
-        """Store an attempt and return it; if an equal one is open, return that, so that calls share a sign-in."""
+        """Store an attempt and return it, or return an equal one that is open.
+
+        So calls share a sign-in.
+        """
         pending = f"pending {attempt.server_url}"
         async with self._lock(_ATTEMPTS):
             state = await self._read(pending, str)

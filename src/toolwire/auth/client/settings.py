@@ -45,7 +45,7 @@ class Settings:
 
     @property
     def given_issuer(self) -> str | None:
-        """The only authorization server that may see the credentials of the user; None if the user named none."""
+        """The only authorization server that may see the user's credentials; None if any may."""
         return self.issuer if self.grant is None else self.grant.issuer
 
     @property

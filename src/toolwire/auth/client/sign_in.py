@@ -95,7 +95,7 @@ class SignIn:
             return True
         record = await self.source.current()
         if record is not None and record.token != asked.token:
-            return True  # Somebody else got a token since this request was sent.
+            return True  # Another request got a token since this one was sent.
         if status == 403:
             return await self._step_up(asked, challenge, record)
         if asked.signed_in:
@@ -125,7 +125,10 @@ class SignIn:
         return True
 
     async def _renew(self) -> SignInRecord | None:
-        """Renew a token shortly before it expires. If that fails, the server's next answer says what to do."""
+        """Renew a token shortly before it expires.
+
+        If that fails, the server's next answer says what to do.
+        """
         try:
             await self._together(self.source.renew)
         except SignInFailed as error:
@@ -133,7 +136,10 @@ class SignIn:
         return await self.source.current()
 
     async def _together(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
-        """Do `work`, or wait for the work that runs; return True if it was a new sign-in, and not a refresh."""
+        """Run `work`, or join the work that runs. Return True for a new sign-in.
+
+        False means that a token was refreshed.
+        """
         working = await self._working.join(lambda: self._working_anywhere.run(work))
         if working.cancelled():
             raise SignInFailed("The sign-in was given up")
@@ -145,7 +151,10 @@ class SignIn:
         return self._asked.setdefault(task, _Asked())
 
     def _is_own(self, url: str) -> bool:
-        """2026-07-28 basic/authorization: return whether a URL is at the server of the token. No other gets it."""
+        """Return whether a URL is at the server of the token.
+
+        2026-07-28 basic/authorization: no other server gets the token.
+        """
         if url == self._own_url:
             return True
         own = same_origin(url, self.source.server_url)

@@ -1,4 +1,4 @@
-"""Signatures with the client's own key: assertions of who it is, and proofs that it holds the key of a token."""
+"""Signatures with the client's key: client assertions and DPoP proofs."""
 
 from __future__ import annotations
 

@@ -66,7 +66,10 @@ class MemoryStorage:
 
 
 class FileStorage:
-    """A folder with a file for each value, which only its owner can read. Written whole or not at all."""
+    """A folder with a file for each value, which only its owner can read.
+
+    A file is written completely or not at all.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder).expanduser()
@@ -83,7 +86,7 @@ class FileStorage:
             _retry_sharing(lambda: path.unlink(missing_ok=True))
             return
         self._make_folder()
-        # `mkstemp` makes the file with mode 0600, so there is no moment at which others can read it.
+        # `mkstemp` makes the file with mode 0600, so other users can never read it.
         handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -126,7 +129,7 @@ class FileStorage:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _path(self, key: str) -> Path:
-        # Keys hold URLs that others name; no part of them becomes part of a path.
+        # Keys hold URLs that servers name; no part of them becomes part of a path.
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 

@@ -23,7 +23,7 @@ from toolwire.auth.flow.discovery import discover, other_issuer
 from toolwire.auth.flow.flows import exchange_code, refresh
 from toolwire.auth.flow.metadata import Discovered
 from toolwire.auth.flow.scopes import Scopes, clean_scopes, select_scopes, union, with_offline_access
-from toolwire.auth.flow.tokens import Token, TokenResponse, keep
+from toolwire.auth.flow.tokens import Token, TokenResponse, make_token
 from toolwire.auth.flow.urls import Reach
 from toolwire.stores.leases import WORK_SECONDS
 from toolwire.wire.deadlines import PersonTime
@@ -105,7 +105,7 @@ class TokenSource:
     # --- how it changes; True where it took a new sign-in ---
 
     async def recover(self, challenge: Challenge | None, *, refreshing: bool) -> bool:
-        """Get a token after a 401: find the current issuer, then refresh, and only then ask a person."""
+        """Get a token after a 401: find the issuer, then refresh, then ask a person."""
         async with self._fetcher() as fetcher:
             found = await self._discover(fetcher, challenge)
             record = self._record
@@ -138,7 +138,10 @@ class TokenSource:
         return False
 
     async def finish(self, state: str, answer: str) -> None:
-        """Finish a sign-in that began with `NeedsLogin`, with the address that the browser was sent to, or a code."""
+        """Finish a sign-in that began with `NeedsLogin`.
+
+        `answer` is the address that the browser was sent to, or a code.
+        """
         attempt = await self._records.pop_attempt(state)
         if attempt is None:
             raise SignInFailed("This sign-in is not under way any more; start again")
@@ -202,7 +205,10 @@ class TokenSource:
         return await self._exchange_refresh_token(fetcher, stored)
 
     async def _exchange_refresh_token(self, fetcher: Fetcher, record: SignInRecord) -> bool:
-        """Return whether the refresh token gave a new token. A final refusal discards the refresh token."""
+        """Refresh the token; return whether that gave a new one.
+
+        A final refusal discards the refresh token.
+        """
         client = self._settings.client or record.client
         if client is None or record.token.refresh_token is None:
             return False
@@ -275,7 +281,7 @@ class TokenSource:
             await self._ask_person(fetcher, found, with_offline_access(scopes, found.server.scopes_supported))
             return
         response = await grant.token(found, scopes, fetcher, self._prover())
-        await self._keep(found, None, response, scopes)
+        await self._store_token(found, None, response, scopes)
 
     async def _ask_person(self, fetcher: Fetcher, found: Discovered, scopes: Scopes) -> None:
         settings = self._settings
@@ -325,7 +331,10 @@ class TokenSource:
             return fresh
 
     async def _needs_login(self, attempt: Attempt) -> NeedsLogin:
-        """Return the error for a program without a person. While one sign-in is open, every call gets the same one."""
+        """Return the error for a program without a person.
+
+        While one sign-in is open, every call gets the same one.
+        """
         if self._settings.client is not None:
             # The secret that the user gave is not stored.
             attempt = structs.replace(attempt, client=structs.replace(attempt.client, client_secret=None))
@@ -347,7 +356,7 @@ class TokenSource:
             if refusal.error == "invalid_client":
                 await self._records.discard_registration(attempt.found.issuer, attempt.client)
             raise
-        await self._keep(attempt.found, attempt.client, response, attempt.scopes)
+        await self._store_token(attempt.found, attempt.client, response, attempt.scopes)
 
     # --- what is remembered ---
 
@@ -361,10 +370,10 @@ class TokenSource:
         self._record = record
         return True
 
-    async def _keep(
+    async def _store_token(
         self, found: Discovered, client: Registration | None, response: TokenResponse, scopes: Scopes
     ) -> None:
-        """Store the token of a new sign-in, in place of any other."""
+        """Store the token of a new sign-in, and replace the earlier one."""
         record = self._new_record(found, client, response, scopes)
         async with self._records.lock_record(self.server_url):
             self._record, self._loaded, self._read_at = record, True, self._settings.clock()
@@ -378,7 +387,7 @@ class TokenSource:
         scopes: Scopes,
         earlier: Token | None = None,
     ) -> SignInRecord:
-        token = keep(response, self._settings.clock(), scopes, earlier)
+        token = make_token(response, self._settings.clock(), scopes, earlier)
         key = self.proof_key.export() if token.dpop else None
         known = None if self._settings.client is not None else client
         log.info("there is a token of %s for %s", quoted(found.issuer), self.server_url)

@@ -81,7 +81,7 @@ def begin(
     extra: Mapping[str, str] | None = None,
     send_resource: bool = True,
 ) -> Attempt:
-    """Begin an attempt: make the URL to open, and the values that are needed when the answer comes."""
+    """Begin an attempt: the URL to open, and the values needed for the answer."""
     require_pkce(found.server)
     endpoint = found.server.authorization_endpoint
     if endpoint is None:
@@ -114,9 +114,10 @@ def begin(
 
 
 def answer_parameters(answer: str, attempt: Attempt) -> dict[str, str]:
-    """Return the parameters of an answer, which is the URL that the browser was sent to, its query, or a code alone.
+    """Return the parameters of an answer: a URL, a query, or a code alone.
 
-    A code that a person copied by hand has no state, so the state of the attempt is used.
+    The URL is the one that the browser was sent to. A code that a person copied by hand has no state, so the state of
+    the attempt is used.
     """
     text = answer.strip()
     if _URL.match(text) or text.startswith("?") or _PARAMETERS.search(text):
@@ -125,7 +126,10 @@ def answer_parameters(answer: str, attempt: Attempt) -> dict[str, str]:
 
 
 def query_parameters(text: str) -> dict[str, str]:
-    """Return the parameters of a URL or of a bare query. Refuse a parameter that comes twice (RFC 6749 section 3.1)."""
+    """Return the parameters of a URL or of a bare query.
+
+    Refuses a parameter that comes twice (RFC 6749 section 3.1).
+    """
     if len(text) > _MAX_ANSWER:
         raise SignInFailed("The answer of the authorization server is too long")
     try:
@@ -142,13 +146,13 @@ def query_parameters(text: str) -> dict[str, str]:
 
 
 def read_code(attempt: Attempt, parameters: Mapping[str, str], now: float) -> str:
-    """Return the code of an answer, after checking that the answer belongs to this attempt and its issuer."""
+    """Return the code of an answer, after checking its attempt and its issuer."""
     if now > attempt.expires_at:
         raise SignInFailed("The sign-in took too long; start again")
     if parameters.get("state") != attempt.state:
         raise SignInFailed("The answer belongs to another sign-in: its state is not the one that was sent")
     _check_issuer(attempt, parameters.get("iss"))
-    # Checked last, because an error from somebody else must be neither shown nor followed.
+    # Checked last, because an error from another party must be neither shown nor followed.
     if "error" in parameters:
         raise Refused("The authorization", parameters["error"], parameters.get("error_description", ""))
     code = parameters.get("code")
@@ -158,7 +162,10 @@ def read_code(attempt: Attempt, parameters: Mapping[str, str], now: float) -> st
 
 
 def _check_issuer(attempt: Attempt, iss: str | None) -> None:
-    """RFC 9207 section 2.4: compare the issuer as plain text. Only a server that promised none may leave it out."""
+    """Compare the issuer of an answer as plain text (RFC 9207 section 2.4).
+
+    Only a server that did not promise one may leave it out.
+    """
     if iss is None:
         if attempt.found.server.authorization_response_iss_parameter_supported:
             raise SignInFailed("The answer does not say which authorization server it is from, although it should")

@@ -45,7 +45,10 @@ class Challenge(Struct, frozen=True):
 
 
 def parse_challenges(header: str) -> list[Challenge]:
-    """Return the challenges of one header, or of several joined by commas or line breaks. Skip unreadable parts."""
+    """Parse the challenges of a header, and skip unreadable parts.
+
+    Several headers are joined by commas or line breaks.
+    """
     header = header[:MAX_LENGTH]
     found: list[Challenge] = []
     at = _gap(header, 0)
@@ -70,7 +73,7 @@ def parse_challenges(header: str) -> list[Challenge]:
 
 
 def oauth_challenge(challenges: Sequence[Challenge]) -> Challenge | None:
-    """Return the challenge for OAuth, preferably one that names the metadata; None if there is none."""
+    """Return the OAuth challenge, preferably one with metadata; None if there is none."""
     ours = [each for each in challenges if each.scheme in ("bearer", "dpop")]
     return next((each for each in ours if each.resource_metadata), ours[0] if ours else None)
 

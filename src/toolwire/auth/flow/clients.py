@@ -23,7 +23,7 @@ MAX_CLIENT_ID: Final = 2_048
 
 
 class Credentials(Protocol):
-    """Proves at a token endpoint who the client is, by adding to the form or the headers of a request."""
+    """Proves to a token endpoint who the client is, in the form or headers."""
 
     @property
     def client_id(self) -> str: ...
@@ -32,7 +32,7 @@ class Credentials(Protocol):
 
 
 class Registration(Struct, frozen=True, omit_defaults=True):
-    """A client as an authorization server knows it: an id, perhaps a secret, and the agreed way to show them."""
+    """A client as an authorization server knows it: id, secret, and authentication method."""
 
     client_id: str
     client_secret: str | None = None
@@ -66,7 +66,10 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         return POST if POST in offered and BASIC not in offered else BASIC
 
     def usable(self, now: float, redirect_uri: str, scopes: Scopes) -> bool:
-        """Return whether a stored registration can be used. A secret whose expiry is 0 or absent never expires."""
+        """Return whether a stored registration can be used.
+
+        A secret whose expiry is 0 or absent never expires.
+        """
         expires = self.client_secret_expires_at
         if (expires and expires <= now) or redirect_uri not in self.redirect_uris:
             return False
@@ -74,7 +77,10 @@ class Registration(Struct, frozen=True, omit_defaults=True):
 
 
 def basic_authorization(client_id: str, client_secret: str) -> str:
-    """RFC 6749 section 2.3.1: return the header value. Both parts are form-encoded before they are joined."""
+    """Return the Basic authorization of a client (RFC 6749 section 2.3.1).
+
+    Both parts are form-encoded before they are joined.
+    """
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
 
@@ -97,7 +103,10 @@ def check_metadata_url(url: str) -> str:
 
 
 def published_client(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Registration | None:
-    """Return the client by its metadata document; None if it has none, or if the server does not read them."""
+    """Return the client named by its metadata document.
+
+    None if it has none, or if the server does not read them.
+    """
     if naming.metadata_url is None or not server.client_id_metadata_document_supported:
         return None
     return Registration(naming.metadata_url, token_endpoint_auth_method=NONE, redirect_uris=[redirect_uri])
@@ -114,7 +123,7 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, sco
     application = _application(server, naming, redirect_uri)
     answer = yield post_json(server.registration_endpoint, application | _scope(scopes))
     if scopes and _is_refused(answer):
-        # Some servers want the scopes in advance. Others refuse scopes that are not their own, so try without them.
+        # Some servers want the scopes in advance. Some refuse scopes that are not their own, so try without them.
         answer = yield post_json(server.registration_endpoint, application)
     if answer.status not in (200, 201):
         # 2026-07-28: a refusal over redirect URIs is surfaced; the message holds what the server said.

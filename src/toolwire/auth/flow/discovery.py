@@ -1,4 +1,4 @@
-"""Discovery of the authorization server from a challenge: the documents in their order, each checked before use."""
+"""Find the authorization server from a challenge, and check each document before use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class NothingPublished(SignInFailed):
-    """The error for a server that wants a token but names no issuer, such as a server that takes API keys."""
+    """A server wants a token but names no issuer, like a server with API keys."""
 
 
 def discover(
@@ -44,8 +44,8 @@ def discover(
 ) -> Flow[Discovered]:
     """Find the authorization server for the server at `url`.
 
-    `issuer` is the only one that is accepted. `known` is preferred to others. A server from before 2025-06-18 has no
-    resource metadata and is its own authorization server. `default_endpoints`: if a server publishes nothing at all,
+    `issuer` is the only one that is accepted. `known` is preferred over any other. A server from before 2025-06-18 has
+    no resource metadata and is its own authorization server. `default_endpoints`: if a server publishes nothing at all,
     use the endpoints of that revision. `accept_issuer`: by the issuer that a server names, another one that its
     metadata may be of.
     """
@@ -75,7 +75,10 @@ def discover(
 
 
 def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResource | None]:
-    """Return the metadata of the resource; None if there is none. If the challenge names a place, only that counts."""
+    """Return the metadata of the resource; None if there is none.
+
+    If the challenge names a place, only that counts.
+    """
     named = challenge.resource_metadata if challenge is not None else None
     if named is not None:
         answer = yield get(named)
@@ -119,7 +122,7 @@ def find_server(issuer: str, *spellings: str, accepted: Collection[str] = ()) ->
 
 
 def server_candidates(issuer: str) -> list[str]:
-    """Return the URLs where the metadata of an issuer may be, in the order in which to look."""
+    """Return the URLs where the metadata of an issuer may be, in lookup order."""
     parts = split_url(issuer, "The authorization server")
     if parts.query or parts.fragment:
         raise SignInFailed(f"{quoted(issuer)} cannot be an issuer: it has a query or a fragment")
@@ -135,8 +138,8 @@ def server_candidates(issuer: str) -> list[str]:
 def _is_document(answer: Fetched, url: str) -> bool:
     """Return whether an answer is a published document.
 
-    Some sites answer everything with a page for people, which is no document. A server error is raised: if the client
-    looked elsewhere, an attacker who can cause the error could choose the place.
+    Some sites answer everything with a page for people, which is not a document. A server error is raised: if the
+    client tried another place, an attacker who can cause the error could choose the place.
     """
     if answer.status >= 500:
         raise SignInFailed(f"{quoted(url)} answered with status {answer.status}")

@@ -1,4 +1,4 @@
-"""The OAuth flows as generators: each yields the requests it wants made and is sent their answers.
+"""The OAuth flows as generators, which yield requests and receive the answers.
 
 Nothing here opens a connection, looks at the clock or draws a random number, so every flow can be played through in a
 test, hostile servers included.
@@ -32,7 +32,7 @@ def exchange_code(
     prover: Prover | None = None,
     send_resource: bool = True,
 ) -> Flow[TokenResponse]:
-    """Exchange a code for a token, only at the issuer that was recorded with the attempt."""
+    """Exchange a code for a token, only at the issuer recorded with the attempt."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
@@ -77,7 +77,7 @@ def client_credentials(
 def jwt_bearer(
     found: Discovered, credentials: Credentials, assertion: str, scopes: Scopes, *, prover: Prover | None = None
 ) -> Flow[TokenResponse]:
-    """Exchange an assertion, signed by somebody whom the server trusts, for a token (RFC 7523 section 2.1)."""
+    """Exchange an assertion of a trusted issuer for a token (RFC 7523 section 2.1)."""
     form = {"grant_type": JWT_BEARER, "assertion": assertion, **_resource(found, True), **_scope(scopes)}
     return (yield from request_token(found.server, credentials, form, prover=prover))
 
@@ -110,7 +110,10 @@ def exchange_token(
 
 
 def revoke(server: AuthorizationServer, credentials: Credentials, token: str, hint: str) -> Flow[None]:
-    """Tell the authorization server that a token is not used any more (RFC 7009); `hint` is its kind."""
+    """Revoke a token at the authorization server (RFC 7009).
+
+    `hint` is the kind of the token.
+    """
     if server.revocation_endpoint is None:
         return
     form, headers = {"token": token, "token_type_hint": hint}, dict[str, str]()
@@ -130,7 +133,10 @@ def exchange_for_id_jag(
     *,
     subject_token_type: str = ID_TOKEN,
 ) -> Flow[str]:
-    """Exchange an ID token for an identity assertion grant, which the resource's server accepts (RFC 8693)."""
+    """Exchange an ID token for an identity assertion grant (RFC 8693).
+
+    The resource's authorization server accepts that grant.
+    """
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
@@ -149,7 +155,7 @@ def exchange_for_id_jag(
 
 def _resource(found: Discovered, wanted: bool) -> dict[str, str]:
     # 2025-06-18 and later basic/authorization: sent even if the server does not understand it (RFC 8707).
-    # An API that is no MCP server need not have such a name.
+    # An API that is not an MCP server need not have such a name.
     return {"resource": found.resource} if wanted and found.resource else {}
 
 

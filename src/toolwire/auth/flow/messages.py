@@ -1,4 +1,4 @@
-"""The HTTP messages of the flows, as values. A flow yields what it wants fetched and is sent the answer."""
+"""The HTTP messages of the flows, as values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Fetch(Struct, frozen=True):
-    """A request. `redirects` is set only if following a redirect cannot send a secret elsewhere."""
+    """A request.
+
+    `redirects` is set only if following a redirect cannot send a secret to another server.
+    """
 
     method: str
     url: str

@@ -1,4 +1,4 @@
-"""The two documents of discovery: what a protected resource says of itself, and what an authorization server says."""
+"""Metadata documents of protected resources and of authorization servers."""
 
 from __future__ import annotations
 

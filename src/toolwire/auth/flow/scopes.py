@@ -9,7 +9,7 @@ from typing import Final
 # RFC 6749 section 3.3.
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 
-#: A server that goes on naming new scopes is not followed further than this.
+#: When a server names ever new scopes, they are followed up to this number.
 MAX_SCOPES: Final = 100
 
 OFFLINE: Final = "offline_access"
@@ -33,9 +33,10 @@ def union(*sets: Scopes) -> Scopes:
 
 
 def select_scopes(challenged: Scopes | None, supported: Iterable[str] | None, configured: Scopes = ()) -> Scopes:
-    """Return the scopes for the first request: the challenge's, else all that the resource lists. Empty: omit them.
+    """Return the scopes for the first request: the challenge's, else the resource's list.
 
-    The user's configured scopes replace the resource's list. The scopes of the challenge are always included.
+    Empty means: omit the parameter. The user's configured scopes replace the resource's list. The scopes of the
+    challenge are always included.
     """
     if configured:
         return union(configured, challenged or ())

@@ -1,4 +1,4 @@
-"""Token requests: the one that every grant ends in, and what a token is once it is here."""
+"""Token requests, which end every grant, and the tokens that they return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
 
 class Prover(Protocol):
-    """Proves possession of a key for one request (RFC 9449), and remembers the nonces that servers hand out."""
+    """Makes DPoP proofs for requests (RFC 9449), and remembers the servers' nonces."""
 
     def proof(self, method: str, url: str, access_token: str | None = None) -> str: ...
 
@@ -45,7 +45,10 @@ class TokenResponse(Struct, frozen=True):
 
 
 class Token(Struct, frozen=True, omit_defaults=True):
-    """An access token, and what is known about it. `scopes` were asked for; the server may have given fewer."""
+    """An access token and its facts.
+
+    `scopes` were asked for; the server may have given fewer.
+    """
 
     access_token: str
     scopes: Scopes = ()
@@ -70,7 +73,9 @@ def request_token(
     step: str = "The token request",
     kinds: Sequence[str] = (),
 ) -> Flow[TokenResponse]:
-    """Send a request to the token endpoint. Send it again only if the first one lacked the server's nonce.
+    """Send a request to the token endpoint.
+
+    It is sent again only if the first one lacked the server's nonce.
 
     `kinds` are the accepted token types, in lower case; by default the type that fits the proof.
     """
@@ -110,8 +115,11 @@ def _wants_nonce(answer: Fetched) -> bool:
     return isinstance(failure, Refused) and failure.error == "use_dpop_nonce"
 
 
-def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | None = None) -> Token:
-    """Return the token of a response that was asked for at `now`. Without a new refresh token, keep the earlier one."""
+def make_token(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | None = None) -> Token:
+    """Make the token of a response.
+
+    It was asked for at `now`. Without a new refresh token, the earlier one stays.
+    """
     return Token(
         response.access_token,
         scopes,
@@ -122,7 +130,7 @@ def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | N
 
 
 def granted_scopes(response: TokenResponse, asked: Scopes) -> Scopes:
-    """Return the scopes of a token: those that the response names, otherwise those that were asked for."""
+    """Return the scopes of a token: those of the response, else those asked for."""
     if not isinstance(response.scope, str) or not response.scope.strip():
         return asked
     # A space separates them (RFC 6749 section 3.3). GitHub writes a comma.
@@ -130,7 +138,7 @@ def granted_scopes(response: TokenResponse, asked: Scopes) -> Scopes:
 
 
 def lifetime(response: TokenResponse) -> float | None:
-    """Return for how many seconds a token is good; None if the server does not say."""
+    """Return the seconds for which a token is valid; None if unknown."""
     try:
         seconds = float(response.expires_in if response.expires_in is not None else "")
     except ValueError:

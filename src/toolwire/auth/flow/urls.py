@@ -1,4 +1,4 @@
-"""URLs that others name: what they must look like, which resource covers which server, how far they reach."""
+"""URLs that servers name: syntax, which resource covers which server, and reach."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def origin_url(url: str) -> str:
 
 
 def canonical_resource(url: str) -> str:
-    """Return the URI of a server in the form of RFC 8707: scheme and host in lower case, no fragment, no bare slash."""
+    """Return the URI of a server in the form of RFC 8707.
+
+    Scheme and host are in lower case, without a fragment and a bare slash.
+    """
     parts = split_url(url, "The server's URL")
     return urlunsplit((parts.scheme, parts.netloc.lower(), "" if parts.path == "/" else parts.path, parts.query, ""))
 
@@ -61,7 +64,10 @@ def without_query(url: str) -> str:
 
 
 def covers(resource: str, url: str) -> bool:
-    """Return whether the metadata of `resource` covers the server at `url`: same origin, same path or one above it."""
+    """Return whether the metadata of `resource` covers the server at `url`.
+
+    It does with the same origin, and the same path or one above it.
+    """
     theirs, ours = split_url(resource, "The resource"), split_url(url, "The server's URL")
     if origin_of(theirs) != origin_of(ours) or theirs.fragment or (theirs.query and theirs.query != ours.query):
         return False
@@ -80,7 +86,10 @@ def checked_issuers(accepted: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def well_known(url: str, name: str, *, path: bool = True) -> str:
-    """Return the well-known URL: its name stands between host and path (RFC 8414 section 3, RFC 9728 3.1)."""
+    """Return the well-known URL of a name, which stands between host and path.
+
+    RFC 8414 section 3, RFC 9728 section 3.1.
+    """
     parts = split_url(url, "The URL")
     return f"{parts.scheme}://{parts.netloc}/.well-known/{name}" + (parts.path.rstrip("/") if path else "")
 
@@ -108,7 +117,9 @@ class Zone(Enum):
 
 
 class Reach:
-    """The URLs that a client fetches because a server named them (2026-07-28 security best practices, SSRF).
+    """The URLs that a client may fetch because a server named them.
+
+    See 2026-07-28 security best practices, SSRF.
 
     Allowed are https URLs at public addresses. Plain http and loopback are allowed only if the server itself is on
     loopback. The server's own origin, which the user named, and `trusted_hosts` may be at any address. `server_url` is
@@ -122,7 +133,7 @@ class Reach:
         self._trusted_hosts = {host.lower().rstrip(".") for host in trusted_hosts}
 
     def zone(self, url: str, what: str) -> Zone:
-        """Return the zone of this URL; raise `SignInFailed` if the client may not fetch it at all."""
+        """Return the zone of this URL; raise `SignInFailed` if it must not be fetched."""
         parts = split_url(url, what)
         host = host_of(parts)
         loopback = is_loopback_host(host)

@@ -1,4 +1,4 @@
-"""The clients of the proxy: those that register (RFC 7591), and those whose id is the address of their metadata."""
+"""The clients of the proxy: registered ones (RFC 7591), and those with a metadata document."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Clients:
             return kept
         parts = urlsplit(url)
         if len(url) > MAX_URI or _URI.fullmatch(url) is None or parts.path in ("", "/") or parts.fragment:
-            raise BadClient("The id of this application is no address of a metadata document")
+            raise BadClient("The id of this application is not the address of a metadata document")
         try:
             registration = await self._asking.ask(url, asker, lambda: self._fetched(url, asker))
         except Unavailable:
@@ -117,7 +117,10 @@ class Clients:
 
 
 def redirects_to(registration: SealedRegistration, uri: str) -> bool:
-    """Return whether a client may get its answer at an address: a registered one; on loopback, with any port."""
+    """Return whether a client may get its answer at an address.
+
+    It may at a registered one; on loopback, with any port.
+    """
     if uri in registration.redirect_uris:
         return True
     # RFC 8252 section 7.3: a native client takes whatever port is free.
@@ -126,7 +129,7 @@ def redirects_to(registration: SealedRegistration, uri: str) -> bool:
 
 
 def is_local(uri: str) -> bool:
-    """Return whether an answer goes to a program on the user's own machine, which may be any program."""
+    """Return whether an answer goes to some program on the user's own machine."""
     parts = _split(uri)
     return parts is None or parts.scheme != "https" or is_loopback(parts.hostname or "")
 
@@ -156,7 +159,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def read_metadata(body: bytes) -> dict[str, Any]:
-    """Decode the body of a registration; raise `BadClient` if it is no object."""
+    """Decode the body of a registration; raise `BadClient` if it is not an object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The endpoints of the proxy: registration, consent, the way to the provider and back, and tokens.
+"""The endpoints of the proxy: registration, consent, redirects to the provider, and tokens.
 
 PKCE is used both ways: the client proves itself to us, and we to the provider. The `state` that travels to the provider
 exists only after the user's consent, is bound to the browser that gave it, and is good once (MCP security best
@@ -106,7 +106,7 @@ class Endpoints:
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Answer a request for one of the endpoints; False when it is for none of them."""
+        """Answer a request for one of the endpoints; return False for any other."""
         method = scope["method"]
         if path not in (AUTHORIZE, CALLBACK, TOKEN, REGISTER, *METADATA):
             return False
@@ -161,7 +161,7 @@ class Endpoints:
         client_id, redirect_uri = asked.get("client_id", ""), asked.get("redirect_uri", "")
         registration = await self._client(client_id, scope.get(ASKER))
         if not redirects_to(registration, redirect_uri):
-            # OAuth 2.1 section 4.1.2.1: nobody is sent to an address that was not registered, not even with an error.
+            # OAuth 2.1 section 4.1.2.1: never redirect to an address that was not registered, even with an error.
             raise BadPage("The application wants the answer at an address that it did not register")
         state = asked.get("state", "")
         if len(state) > MAX_STATE:
@@ -210,11 +210,17 @@ class Endpoints:
         return "invalid_scope" if len(asked.get("scope", "").split()) > MAX_SCOPES else None
 
     def _wanted(self, asked: Mapping[str, str]) -> set[str]:
-        """Return the scopes of the request and those of every call. The proxy keeps refresh tokens itself."""
+        """Return the scopes of the request and those of every call.
+
+        `offline_access` is left out, because the proxy keeps refresh tokens itself.
+        """
         return (set(asked.get("scope", "").split()) | self._scopes) - {"offline_access"}
 
     async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> PageResponse:
-        """Take the decision of the user, and send the user to the provider or back to the client."""
+        """Process the decision of the user.
+
+        Sends the user on to the provider, or back to the client.
+        """
         sent = form_of(body)
         request = self._seals.open(sent.get("request", ""), SealedRequest)
         if request is None or request.verifier or not self._is_browser(headers, request):
@@ -263,13 +269,13 @@ class Endpoints:
     # --- the browser that consented ---
 
     def _is_browser(self, headers: Mapping[str, str], request: SealedRequest) -> bool:
-        browser = self._cookie.of(headers)
+        browser = self._cookie.read_value(headers)
         return browser is not None and hmac.compare_digest(digest(browser), request.browser)
 
     # --- pages of the server itself: who sits at the browser ---
 
     async def begin_sign_in(self, provider: str) -> SignInBegun:
-        """Begin a sign-in of the user of a browser at the provider, for a page of this server."""
+        """Begin a sign-in at the provider, for a page of this server."""
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         url = self._upstream.sign_in_url(
             redirect_uri=f"{self._issuer}{CALLBACK}", state=state, challenge=digest(verifier), scopes=self._scopes

@@ -10,7 +10,10 @@ from toolwire.auth.proxy.clients import is_local
 
 
 def consent_page(*, server: str, client: str, redirect_uri: str, scopes: list[str], action: str, request: str) -> bytes:
-    """Make the page that asks for consent. It shows the redirect host, because any client can use any name."""
+    """Make the page that asks for consent.
+
+    It shows the redirect host, because any client can use any name.
+    """
     host = urlsplit(redirect_uri).netloc or redirect_uri
     warning = ""
     if is_local(redirect_uri):

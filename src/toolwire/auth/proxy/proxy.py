@@ -61,7 +61,7 @@ class OAuthProxy(ResourceServer):
     def opened(
         self, *, name: str, path: str, public_url: str | None, sealer: Sealer, marks: Marks
     ) -> tuple[ResourceServer, Endpoints]:
-        """Return the resource server that takes the tokens of the proxy at its public address, and its endpoints."""
+        """Return the resource server that accepts the proxy's tokens, and its endpoints."""
         if public_url is None:
             raise ServerError("OAuthProxy needs public_url=: clients and the provider have to find it there")
         issuer = checked_url(public_url, "public_url").rstrip("/")

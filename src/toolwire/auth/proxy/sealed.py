@@ -1,7 +1,7 @@
-"""Values that the proxy hands out: registrations, requests, codes and tokens, each sealed.
+"""Sealed values that the proxy issues: registrations, requests, codes and tokens.
 
 Nothing has to be stored for them, so any process with the key can serve the next step, also after a restart. They are
-encrypted and not only signed: inside are codes and tokens of the provider, which are nobody's business but ours.
+encrypted and not only signed: inside are codes and tokens of the provider, which must stay secret.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class SealedRequest(Struct, array_like=True):
 
 
 class Code(Struct, array_like=True):
-    """A code that a client redeems for tokens. It holds the provider's code and what redeems that."""
+    """A code that a client redeems for tokens.
+
+    It holds the provider's code and what redeems that.
+    """
 
     expires: float
     id: str
@@ -84,7 +87,10 @@ class SealedAccess(Struct, array_like=True):
 
 
 class Refresh(Struct, array_like=True):
-    """A refresh token: the provider's, or the provider's access token where that one does not end."""
+    """A refresh token of the proxy.
+
+    It holds the provider's one, or the provider's access token where that does not expire.
+    """
 
     expires: float
     id: str
@@ -95,7 +101,7 @@ class Refresh(Struct, array_like=True):
     user: str = ""
     """A digest of the user who signed in; empty in tokens of earlier versions."""
     family: str = ""
-    """The id of the first refresh token of the sign-in; empty in that one, and in tokens of earlier versions."""
+    """The id of the first refresh token of the sign-in; empty in that token, and in tokens of earlier versions."""
     number: int = 0
     """How many refresh tokens of the family came before."""
 
@@ -131,7 +137,7 @@ class Seals:
         return self._forms[type(value)].seal(value, self._context(type(value)))
 
     def open(self, text: str, kind: type[T]) -> T | None:
-        """Open a value; return None if we did not seal it as this kind, or if it has expired."""
+        """Open a sealed value; None for a foreign, different or expired one."""
         return self._forms[kind].open(text, self._context(kind))
 
     def _context(self, kind: type[Any]) -> bytes:

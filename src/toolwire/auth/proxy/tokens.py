@@ -121,10 +121,10 @@ class TokenDesk:
     async def _once(
         self, identifier: str, seconds: float, caller: Caller, number: int = 0, *, is_series: bool = False
     ) -> AsyncIterator[None]:
-        """Let an id, or a number of it, be used once. If the provider cannot be reached, it can be used again.
+        """Let an id, or a number of it, be used once.
 
-        The refresh tokens of a sign-in are a series. It ends when one of them is used twice, because one of the two
-        users is a thief (RFC 9700 section 4.14.2).
+        If the provider cannot be reached, it can be used again. The refresh tokens of a sign-in are a series. It ends
+        when one of them is used twice, because one of the two users is a thief (RFC 9700 section 4.14.2).
         """
         key = f"toolwire:oauth:used:{identifier}"
         if is_series:
@@ -164,7 +164,10 @@ class TokenDesk:
 
 
 class ProxyVerifier:
-    """Verifies access tokens of the proxy. It asks the verifier of the provider about the token inside."""
+    """Verifies access tokens of the proxy.
+
+    It asks the verifier of the provider about the token inside.
+    """
 
     takes_signed_tokens: bool = True
 
@@ -179,7 +182,7 @@ class ProxyVerifier:
         return await self.verify_for(token, None)
 
     async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
-        """Verify a token on behalf of somebody."""
+        """Verify a token on behalf of a caller."""
         fingerprint, known, principal = self._remembered.get(token)
         if known:
             return principal
@@ -190,7 +193,7 @@ class ProxyVerifier:
         if principal is None:
             raise InvalidToken("The provider does not vouch for this token any more")
         principal = replace(principal, scopes=self._upstream.grants(access.scopes, principal.scopes))
-        self._remembered.keep(fingerprint, principal, access.expires)
+        self._remembered.put(fingerprint, principal, access.expires)
         return principal
 
     def subject_token(self, token: str) -> str | None:
@@ -204,7 +207,10 @@ def _same(first: str, second: str) -> bool:
 
 
 def _refresh_token(tokens: Tokens, before: Refresh | None) -> tuple[str, bool] | None:
-    """Return the content of our refresh token: the provider's, the one before, or an access token without an end."""
+    """Return the content of our refresh token, and whether it is an access token.
+
+    That is the provider's refresh token, the one before, or an access token that does not expire.
+    """
     if tokens.refresh is not None:
         return tokens.refresh, False
     if before is not None:

@@ -34,7 +34,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     scope_text: Callable[[Iterable[str]], str] = joined
     """Scopes in the form in which the provider wants to be asked for them."""
     includes: Mapping[str, Iterable[str]] = msgspec.field(default_factory=dict)
-    """Scopes that bring others with them there."""
+    """Scopes that include further scopes there."""
     fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
         return Tokens(access, _text(content.get("refresh_token")), _seconds(content.get("expires_in")))
 
     def grants(self, consented: Iterable[str], granted: frozenset[str]) -> frozenset[str]:
-        """Return the scopes of a token: those that the provider granted and the user consented to here."""
+        """Return the scopes that the provider granted and the user consented to here."""
         allowed = set(consented)
         waiting = list(allowed)
         while waiting:

@@ -1,1 +1,1 @@
-"""The vault: whose account a tool, or a server behind a gateway, acts with at another service."""
+"""The vault: accounts at other services that tools and upstreams act with."""

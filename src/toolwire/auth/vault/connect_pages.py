@@ -3,7 +3,7 @@
 The steps, each bound to the browser that began it:
 
 1. The link shows what is to be connected. It does not show who asked.
-2. The user proves who they are, in the way in which callers of the server do. A link that was made for somebody else
+2. The user proves who they are, in the way in which callers of the server do. A link that was made for another user
    ends here, so that a link which is sent around connects nothing (MCP security best practices, confused deputy; URL
    elicitation, identity verification).
 3. The user signs in at the service, or enters a secret. The link is used up.
@@ -80,7 +80,10 @@ class Identifies(Protocol):
 
 
 class ConnectPages:
-    """The pages at `/connect/`. `sign_in` proves who a user is; without one, the user enters the key of the server."""
+    """The pages at `/connect/`.
+
+    `sign_in` proves who a user is; without one, the user enters the key of the server.
+    """
 
     def __init__(self, vault: Vault, gate: Identifies, public_url: str, sign_in: BrowserSignIn | None) -> None:
         self._vault = vault
@@ -97,7 +100,7 @@ class ConnectPages:
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Answer a request for one of the pages; return False when it is for none of them."""
+        """Answer a request for one of the pages; return False for any other."""
         is_callback = path.startswith(CALLBACK) or (self._sign_in is not None and path == self._sign_in.callback)
         if not is_callback and not path.startswith(ROOT):
             return False
@@ -121,7 +124,7 @@ class ConnectPages:
             answer = wait_page(error)
         except (InvalidToken, Unavailable, SignInFailed, TooLargeToSeal) as error:
             log.warning("an account was not connected: %s", error)
-            answer = 400, error_page(_told(error)), PAGE_HEADERS
+            answer = 400, error_page(_error_for_user(error)), PAGE_HEADERS
         await respond(send, *answer)
         return True
 
@@ -168,19 +171,19 @@ class ConnectPages:
         self, identifier: str, scope: Scope, headers: Mapping[str, str], sent: Mapping[str, str]
     ) -> PageResponse:
         form = self._links.read_form(sent.get("page", ""), PageForm)
-        browser = self._cookie.of(headers)
+        browser = self._cookie.read_value(headers)
         if form is None or browser is None or not _same(digest(browser), form.browser) or form.link != identifier:
             raise BadPage("This page is no longer valid, or was opened in another browser")
         link = await self._link(identifier) if identifier else None
         if link is not None:
             if form.is_proven:
                 await self._judge(link.owner, link.name, form.proof, scope)
-                return await self._take_secret(link, sent.get("secret", ""))
+                return await self._store_secret(link, sent.get("secret", ""))
             if not await self._links.may_try(link):
                 raise BadPage("This link was tried too often")
         if self._sign_in is not None:
             if link is None:
-                # Nobody asked this user to sign in.
+                # This user was not asked to sign in.
                 count_sign_in(scope)
             begun = await self._sign_in.begin_sign_in("" if link is None else link.owner.provider)
             return await self._go(begun, Pending(identifier, form.browser, False, begun.memory, form.expires))
@@ -206,7 +209,7 @@ class ConnectPages:
             principal = await self._identify(proof, scope)
         else:
             principal = await self._sign_in.identify_again(proof)
-        if not self._gate.allows(principal) or not _same(Owner.of(principal).id, owner.id):
+        if not self._gate.allows(principal) or not _same(Owner.from_principal(principal).id, owner.id):
             raise BadPage(_NOT_ALLOWED)
         self._check_operator(owner, name)
 
@@ -216,18 +219,18 @@ class ConnectPages:
 
     async def _go(self, begun: SignInBegun, pending: Pending) -> PageResponse:
         """Send the browser away to sign in, and remember why."""
-        await self._links.keep(begun.state, pending)
+        await self._links.put_sign_in(begun.state, pending)
         return 303, b"", (*NO_STORE, (b"location", begun.url.encode()))
 
     async def _came_back(self, path: str, scope: Scope, headers: Mapping[str, str]) -> PageResponse | None:
-        """Take the answer with which a browser comes back; return None for one that is not for these pages."""
+        """Process the answer with which a browser returns; None if it is for other pages."""
         came = form_of(scope.get("query_string", b""))
-        pending = await self._links.take(came.get("state", ""))
+        pending = await self._links.pop_sign_in(came.get("state", ""))
         if pending is None:
             if not path.startswith(CALLBACK):
                 return None
             raise BadPage("This sign-in was not begun here, or is finished, or was begun too long ago")
-        browser = self._cookie.of(headers)
+        browser = self._cookie.read_value(headers)
         if browser is None or not _same(digest(browser), pending.browser):
             raise BadPage("This sign-in was begun in another browser")
         link = await self._link(pending.link) if pending.link else None
@@ -245,21 +248,24 @@ class ConnectPages:
         return await self._proven(link, pending.browser, user)
 
     def _callback(self, name: str | None) -> str:
-        """Return the path that a browser comes back to from a service; None for the sign-in to this server.
+        """Return the path that a browser comes back to from a service.
 
-        RFC 9700 section 4.4.2: each service has one of its own. So a service cannot have the code of another one sent
-        to itself, by sending the browser on to that one.
+        None as the name means the sign-in to this server. RFC 9700 section 4.4.2: each service has one of its own. So a
+        service cannot have the code of another one sent to itself, by sending the browser on to it.
         """
         if name is not None:
             return f"{CALLBACK}/{name}"
         return CALLBACK if self._sign_in is None else self._sign_in.callback
 
     async def _proven(self, link: Link | None, browser: str, user: SignedIn) -> PageResponse:
-        """Continue with the user of a link, and refuse other users; without one, show the accounts."""
+        """Continue with the user of a link, and refuse other users.
+
+        Without a link, show the accounts.
+        """
         if link is None:
             return await self._accounts(_account_owner(user.principal), browser, user.proof)
-        if not _same(Owner.of(user.principal).id, link.owner.id):
-            log.warning("a link for %r was opened by somebody else; nothing was connected", link.name)
+        if not _same(Owner.from_principal(user.principal).id, link.owner.id):
+            log.warning("a link for %r was opened by another user; nothing was connected", link.name)
             raise BadPage("You are not the user who asked for this page, so nothing was connected")
         self._check_operator(link.owner, link.name)
         return await self._proceed(link, browser, user.proof)
@@ -297,7 +303,7 @@ class ConnectPages:
 </form>"""
         return 200, page("Enter a key", body), PAGE_HEADERS
 
-    async def _take_secret(self, link: Link, secret: str) -> PageResponse:
+    async def _store_secret(self, link: Link, secret: str) -> PageResponse:
         owner = self._vault.holder(link.name, link.owner)
         try:
             checked_secret(secret)
@@ -344,11 +350,11 @@ class ConnectPages:
         return f"<dl><dt>{escape(name)}</dt><dd>{state}</dd></dl>{forms}"
 
     async def _pressed(self, scope: Scope, headers: Mapping[str, str], sent: Mapping[str, str]) -> PageResponse | None:
-        """Do what a button on the page of accounts says; return None where no button was pressed."""
+        """Do what a button on the page of accounts says; None without a button."""
         if "account" not in sent:
             return None
         form = self._links.read_form(sent["account"], AccountForm)
-        browser = self._cookie.of(headers)
+        browser = self._cookie.read_value(headers)
         if form is None or browser is None or not _same(digest(browser), form.browser) or form.name not in self._vault:
             raise BadPage("This page is no longer valid, or was opened in another browser")
         await self._judge(form.owner, form.name, form.proof, scope)
@@ -374,7 +380,10 @@ class ServerSignIn:
     callback: str = CALLBACK
 
     def __init__(self, vault: Vault, clients: Mapping[str, ProviderClient], gate: Identifies, public_url: str) -> None:
-        """`clients` are those of this server, by the issuer of the authorization server. The first one is the usual."""
+        """`clients` are those of this server, by the issuer of the authorization server.
+
+        The first one is the usual one.
+        """
         self._vault = vault
         self._clients = clients
         self._gate = gate
@@ -416,11 +425,11 @@ def _account_owner(principal: Principal) -> Owner:
     """Return the owner of a user's accounts; raise `BadPage` for a principal that strangers share."""
     if principal.is_shared:
         raise BadPage("You have no accounts here: the server does not know who you are")
-    return Owner.of(principal)
+    return Owner.from_principal(principal)
 
 
-def _told(error: Exception) -> str:
-    """Return what the user is told. What the provider said is for the log."""
+def _error_for_user(error: Exception) -> str:
+    """Return the text that the user sees. What the provider said is only logged."""
     if isinstance(error, SettingsChanged):
         return "The settings changed after this page was opened, so nothing was connected. Open the link again"
     if isinstance(error, Refused):

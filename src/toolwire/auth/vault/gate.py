@@ -1,4 +1,4 @@
-"""The part of a gate that a vault needs: tokens of callers for exchanges, and the pages for accounts."""
+"""The gate's part of a vault: callers' tokens for exchanges, and account pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolwire.http1.asgi_types import Scope
 
 
 class TokenKeeper:
-    """Leaves the token of a caller where the vault finds it, while a credential is made of it."""
+    """Keeps the token of a caller available to the vault while a credential is made."""
 
     def __init__(self, vault: Vault, gate: Gate, server: ResourceServer) -> None:
         self._vault = vault
@@ -47,13 +47,13 @@ class TokenKeeper:
     async def _subject_token(self, token: str) -> str | None:
         for keys in self._keys:
             if await keys.verify(token) is not None:
-                return None  # A key of this server is nobody else's business.
+                return None  # A key of this server must not reach any other server.
         found: str | None = token if self._inner is None else self._inner(token)
         return found
 
 
 def open_accounts(gate: Gate, vault: Vault) -> None:
-    """Let the users of a gate connect accounts, and keep their tokens while a credential is made of them."""
+    """Add the account pages to a gate, and keep callers' tokens for exchanges."""
     gate.admit_by(lambda gate, server: TokenKeeper(vault, gate, server).admit)
     gate.add_pages(partial(connect_pages, vault))
 
@@ -61,7 +61,10 @@ def open_accounts(gate: Gate, vault: Vault) -> None:
 def connect_pages(
     vault: Vault, gate: Gate, server: ResourceServer, pages: ResourcePages | None, public_url: str, path: str
 ) -> ConnectPages:
-    """Return the pages on which users connect accounts; they sign in there in the way of the server's callers."""
+    """Make the pages on which users connect accounts.
+
+    Users sign in there as the server's callers do.
+    """
     public_url = public_url.rstrip("/")
     if isinstance(pages, BrowserSignIn):
         return ConnectPages(vault, gate, public_url, pages)

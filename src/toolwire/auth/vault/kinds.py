@@ -1,4 +1,4 @@
-"""The kinds of credentials: how the account at another service is found, and whose it is.
+"""The kinds of credentials: which account at another service, and who owns it.
 
 A kind is settings alone. It holds no token of a user, opens no connection and looks at no clock.
 """
@@ -44,9 +44,9 @@ class _InHeader:
 
     def __init__(self, header: str, scheme: str) -> None:
         if _HEADER.fullmatch(header) is None or header.lower() in _NOT_FOR_SECRETS:
-            raise ServerError(f"{header[:100]!r} is no header for a secret")
+            raise ServerError(f"{header[:100]!r} is not a header for a secret")
         if scheme and _HEADER.fullmatch(scheme) is None:
-            raise ServerError(f"{scheme[:100]!r} is no scheme of the Authorization header")
+            raise ServerError(f"{scheme[:100]!r} is not a scheme of the Authorization header")
         self.header: str = header.lower()
         self.scheme: str = scheme
 
@@ -58,7 +58,7 @@ class StaticSecret(_InHeader):
     """One secret for all callers, such as an API key of the server itself.
 
     `secret` is a text, or a function that returns it when it is needed. `header` and `scheme` say how requests carry
-    it: `Authorization: Bearer ...` unless others are given.
+    it; the default is `Authorization: Bearer ...`.
     """
 
     is_per_user: bool = False
@@ -78,7 +78,9 @@ class StaticSecret(_InHeader):
 
 
 class UserSecret(_InHeader):
-    """A secret of each user, such as a personal API key. The user enters it on the page of the server.
+    """A secret of each user, such as a personal API key.
+
+    The user enters it on the page of the server.
 
     `hint` tells the user where to find it. `header` and `scheme` are those of `StaticSecret`.
     """
@@ -100,7 +102,7 @@ class UserSecret(_InHeader):
 
 
 class Provider:
-    """The authorization server of a credential, and the client that this server is there.
+    """The authorization server of a credential, and this server's client there.
 
     * `issuer`: the authorization server. Its metadata says the rest.
     * `token_endpoint`, `authorization_endpoint`, `revocation_endpoint`: for one that publishes no metadata.
@@ -109,7 +111,7 @@ class Provider:
     * `client_id`, `client_secret`, `client_key`, `token_endpoint_auth_method`: the client. Without an id, it registers
       itself, where that is allowed.
     * `scopes`: what the tokens are for. `accepts_fewer_scopes`: tokens that the provider gave fewer scopes are used.
-    * `dpop`: tokens are bound to a key (RFC 9449), and others are refused.
+    * `dpop`: tokens are bound to a key (RFC 9449), and unbound ones are refused.
     * `parameters`: further ones of the authorization request, such as `{"prompt": "select_account"}`.
     * `trusted_hosts`: hosts of the provider that may be at private addresses.
     * `accept_issuer`: issuers that are named, each with the other issuer that the metadata found there may name.
@@ -169,7 +171,7 @@ class Provider:
         self.service: str = ""
         """The origin that tokens are sent to; empty for any (see `bind_to_origin`)."""
         self.is_named: bool = True
-        """Whether the operator vouches for the addresses. Others lead to public addresses only."""
+        """Whether the operator vouches for the addresses. Otherwise only public addresses are used."""
 
     def found_at(
         self,
@@ -252,7 +254,10 @@ class ProviderOptions(TypedDict, total=False):
 
 
 class UserOAuth(Provider):
-    """The account of each user. Users connect it once, in their browser; then it is kept, sealed."""
+    """The account of each user.
+
+    Users connect it once, in their browser; then it is kept, sealed.
+    """
 
     is_per_user: bool = True
 
@@ -265,8 +270,8 @@ class UserOAuth(Provider):
 class ServerOAuth(Provider):
     """The account of the server itself, for all callers.
 
-    With `grant` (`ClientCredentials`, `WorkloadIdentity`), nobody has to sign in. Otherwise one of the `operators`, who
-    are subjects of the server's own authorization, connects it once in a browser.
+    With `grant` (`ClientCredentials`, `WorkloadIdentity`), no person has to sign in. Otherwise one of the `operators`,
+    who are subjects of the server's own authorization, connects it once in a browser.
     """
 
     is_per_user: bool = False
@@ -298,7 +303,7 @@ class ServerOAuth(Provider):
 
 
 class TokenExchange(Provider):
-    """A token for the caller, in exchange for the token that the caller came with (RFC 8693).
+    """A token for the caller, in exchange for the caller's own token (RFC 8693).
 
     The authorization server has to accept the tokens that callers bring. Behind an `OAuthProxy`, the token of its
     provider is exchanged, which the proxy keeps sealed inside its own. `audience` names the service, where the

@@ -1,4 +1,4 @@
-"""Work that is done once at a time, in all processes that share a store: refreshing a token, exchanging one.
+"""Work that runs once at a time in all processes, such as a refresh.
 
 A refresh token is good once at most providers. Two processes that use it at the same time lose the account.
 """
@@ -24,20 +24,21 @@ _OUTAGE: Final = b"outage"
 
 
 class LeasedWork:
-    """Does the work for a key once at a time, and remembers for a while that it failed."""
+    """Runs the work for a key once at a time, and caches its failures."""
 
     def __init__(self, kv: KV) -> None:
         self.kv = kv
-        # In one process, callers wait for one task. It goes on when a caller gives up.
+        # In one process, callers wait for one task. It continues when a caller gives up.
         self._open = ProviderRequests(at_once=256)
 
     async def run(
         self, key: str, identity: str, look: Callable[[], Awaitable[T | None]], work: Callable[[], Awaitable[T]]
     ) -> T:
-        """Return what `look` finds, or do the work. Raise `Refused` or `Unavailable`, also for others who failed.
+        """Return what `look` finds, or run the work.
 
-        `look` returns the result of another process; None while there is none. `identity` is that of the settings: a
-        result for others is not shared.
+        Raises `Refused` or `Unavailable`, also when another process failed. `look` returns the result of another
+        process; None while there is none. `identity` is that of the settings: results are shared only between equal
+        settings.
         """
         return await self._open.ask((key, identity), None, lambda: self._once(key, look, work))
 

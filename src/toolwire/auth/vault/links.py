@@ -1,4 +1,4 @@
-"""Links by which users connect their accounts: each for one user, for a while, and once.
+"""Links to connect accounts: each for one user, and for one use.
 
 A link is a random name. What it is for stands sealed in the store, so that any process serves it. Nothing follows from
 having a link: the page behind it finds out who opens it.
@@ -30,7 +30,7 @@ MAX_TRIES: Final = 20
 
 
 class Link(Struct, frozen=True):
-    """The purpose of a link: the user who asked for it, and the account that is to be connected."""
+    """The purpose of a link: its user, and the account to connect."""
 
     id: str
     owner: Owner
@@ -38,9 +38,9 @@ class Link(Struct, frozen=True):
     scopes: Scopes
     expires: float
     session: str = ""
-    """The legacy session whose client is told when the account is connected; empty for none."""
+    """The legacy session whose client is notified when the account is connected; empty for none."""
     identity: str = ""
-    """The identity of the settings with which the link was opened. It connects nothing for others."""
+    """The identity of the settings with which the link was opened. It connects nothing for other settings."""
 
     def __repr__(self) -> str:
         return repr_without(self, "id", "session")
@@ -58,14 +58,14 @@ class Pending(Struct, frozen=True):
     memory: str
     expires: float
     proof: str = ""
-    """The token by which the user proved who they are; empty while that is not done."""
+    """The token with which the user proved who they are; empty while that is not done."""
 
     def __repr__(self) -> str:
         return repr_without(self, "link", "memory", "proof")
 
 
 class PageForm(Struct, frozen=True):
-    """A form on a page, bound to its link and to the browser that it was shown to."""
+    """A form on a page, bound to its link and to its browser."""
 
     link: str
     """The id of the link; empty on the page of a user's accounts."""
@@ -73,14 +73,14 @@ class PageForm(Struct, frozen=True):
     is_proven: bool
     expires: float
     proof: str = ""
-    """The token by which the user proved who they are; empty while that is not done."""
+    """The token with which the user proved who they are; empty while that is not done."""
 
     def __repr__(self) -> str:
         return repr_without(self, "link", "proof")
 
 
 class AccountForm(Struct, frozen=True):
-    """A button on the page of a user's accounts, bound to the user and to the browser."""
+    """A button on the page of a user's accounts, bound to user and browser."""
 
     owner: Owner
     name: str
@@ -89,7 +89,7 @@ class AccountForm(Struct, frozen=True):
     browser: str
     expires: float
     proof: str = ""
-    """The token by which the user proved who they are."""
+    """The token with which the user proved who they are."""
     identity: str = ""
     """The identity of the settings with which the page was shown."""
 
@@ -112,7 +112,10 @@ class Links:
         self._ids = Sealed(sealer, str, encode=str.encode, decode=bytes.decode)
 
     async def open(self, owner: Owner, name: str, identity: str, scopes: Scopes, session: str = "") -> str:
-        """Return the id of a link. While one is open for the same purpose, it is that one."""
+        """Return the id of a link.
+
+        A link that is open for the same purpose is used again.
+        """
         purpose = msgspec.json.encode([name, identity, *sorted(scopes)]).decode()
         opened = f"toolwire:vault:open:{owner.id}:{digest(purpose)}"
         known = self._ids.open(await self.kv.get(opened), opened.encode())
@@ -140,12 +143,12 @@ class Links:
 
     # --- sign-ins that began ---
 
-    async def keep(self, state: str, pending: Pending) -> None:
+    async def put_sign_in(self, state: str, pending: Pending) -> None:
         left = max(1.0, pending.expires - self._clock())
         await self.kv.put(_pending(state), self._sealed(pending, state), ttl=left)
 
-    async def take(self, state: str) -> Pending | None:
-        """Return a sign-in by the state that came back, once."""
+    async def pop_sign_in(self, state: str) -> Pending | None:
+        """Return and remove the sign-in with this state."""
         pending = self._opened(await self.kv.get(_pending(state)), state, Pending)
         return pending if pending is not None and await self.kv.delete(_pending(state)) else None
 
@@ -156,7 +159,10 @@ class Links:
         return self._sealed(form, "").decode()
 
     def read_form(self, text: str, kind: type[T]) -> T | None:
-        """Return the form that carries a text; None for another kind of form, or one that is too old."""
+        """Open the form that a text carries.
+
+        None for another kind of form, or one that is too old.
+        """
         return self._opened(text.encode(), "", kind)
 
     # --- sealing ---
@@ -169,12 +175,12 @@ class Links:
 
 
 def elicitation_id(url: str) -> str:
-    """Return the id by which a client of 2025-11-25 knows the question to open an address."""
+    """Return the elicitation id of the question to open an address (2025-11-25)."""
     return digest(url)
 
 
 def _link(identifier: str) -> str:
-    # A digest, so that somebody who reads the store has no links.
+    # A digest, so that a person who reads the store has no links.
     return f"toolwire:vault:link:{digest(identifier)}"
 
 

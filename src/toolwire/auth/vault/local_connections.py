@@ -1,6 +1,6 @@
-"""Connecting an account of the user who started this process: on stdio there is no server, but a browser beside it.
+"""Connect an account of the user who started this process, with a browser (stdio).
 
-The provider sends the browser back to a port of this machine. So an address that is sent to somebody on another machine
+The provider sends the browser back to a port of this machine. So an address that is sent to a person on another machine
 connects nothing: their browser comes back to their own machine.
 """
 

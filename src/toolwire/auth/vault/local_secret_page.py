@@ -1,7 +1,7 @@
-"""A page on loopback on which the user who started this process enters a secret.
+"""A loopback page on which the user who started this process enters a secret.
 
 MCP asks for secrets on pages only, and never in a form of the client (2025-11-25 client/elicitation). The address has a
-random path, which nobody but the client of this process is told. So other pages in the browser cannot send a secret.
+random path, which only the client of this process gets. So other pages in the browser cannot send a secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests of the vault to authorization servers: found once in a while, then asked for tokens."""
+"""Requests of the vault to authorization servers, with cached discovery."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ class ProviderClient:
         return made
 
     async def begin(self, client: Registration, redirect_uri: str, scopes: Scopes) -> Attempt:
-        """Begin a sign-in of a person. The secret of the client is not part of the attempt, which is stored."""
+        """Begin the sign-in of a person.
+
+        The secret of the client is not part of the attempt, which is stored.
+        """
         async with self._fetcher() as fetcher:
             found = await self.found(fetcher)
         asked = with_offline_access(union(self.provider.scopes, scopes), found.server.scopes_supported)
@@ -178,7 +181,7 @@ class ProviderClient:
         self, provider: TokenExchange, subject_token: str, scopes: Scopes, prover: ProofKey | None
     ) -> TokenResponse:
         """Exchange the token of a caller."""
-        client = _known(provider)
+        client = _given_client(provider)
         response, _ = await self._run(
             lambda found: exchange_token(
                 found,
@@ -196,7 +199,7 @@ class ProviderClient:
         self, provider: IdentityAssertion, subject_token: str, scopes: Scopes, prover: ProofKey | None
     ) -> TokenResponse:
         """Have the identity provider vouch for a caller, and get a token for that."""
-        client = _known(provider)
+        client = _given_client(provider)
         identity_provider = AuthorizationServer(provider.provider, provider.provider_token_endpoint)
         async with self._fetcher() as fetcher:
             found = await self.found(fetcher)
@@ -229,7 +232,7 @@ class FrontClient(ProviderClient):
         return Discovered(server, self.provider.resource or "")
 
 
-def _known(provider: Provider) -> Registration:
+def _given_client(provider: Provider) -> Registration:
     if provider.client is None:
         raise SignInFailed("This needs a client that is registered by hand", "give it as client_id=")
     return provider.client

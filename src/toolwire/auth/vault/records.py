@@ -1,7 +1,7 @@
-"""Records of the vault: each is sealed for one owner and one credential, and opens for nobody else.
+"""Records of the vault, each sealed for one owner and one credential.
 
 A record is encrypted with a key that the store does not have. The name of the credential, its settings and its owner
-are authenticated with it, so that a record which somebody moves to another key of the store does not open there.
+are authenticated with it, so that a record which is moved to another key of the store does not open there.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Owner(Struct, frozen=True):
     provider: str = ""
 
     @classmethod
-    def of(cls, principal: Principal | None) -> Owner:
-        """Return the owner for a principal; without one, the user who started this process."""
+    def from_principal(cls, principal: Principal | None) -> Owner:
+        """Return the owner for a principal; without one, the user of this process."""
         if principal is None:
             return cls(LOCAL)
         return cls(digest(str(principal.provider), principal.subject), principal.subject, principal.provider)
@@ -115,7 +115,7 @@ def record_of(
 
 
 class RecordKey(Struct, frozen=True):
-    """The place of a record: a credential, its settings, an owner, and what else tells records apart."""
+    """The place of a record: credential, settings, owner, and a further name."""
 
     name: str
     identity: str
@@ -137,7 +137,10 @@ def prefix_of(name: str) -> str:
 
 
 class SealedRecords:
-    """The records in a store. All processes with the same secrets and the same store share them."""
+    """The records in a store.
+
+    All processes with the same secrets and the same store share them.
+    """
 
     def __init__(self, kv: KV, sealer: Sealer) -> None:
         if not sealer.confidential:
@@ -151,7 +154,7 @@ class SealedRecords:
         self._opened: Expiring[str, tuple[str, bytes, VaultRecord]] = Expiring(OPENED)
 
     async def get(self, key: RecordKey) -> tuple[VaultRecord, bytes] | None:
-        """Return a record and the bytes in the store; None where there is none that opens."""
+        """Return a record and its stored bytes; None if there is none that opens."""
         sealed = await self.kv.get(key.text)
         if sealed is None:
             self._opened.pop(key.text)
@@ -168,7 +171,10 @@ class SealedRecords:
     async def put(
         self, key: RecordKey, record: VaultRecord, *, ttl: float | None = None, expect: bytes | None = None
     ) -> bool:
-        """Seal and store a record, and say whether it was stored. `expect`: only in place of these bytes."""
+        """Seal and store a record; return whether it was stored.
+
+        `expect`: store it only in place of these bytes.
+        """
         sealed = self._form.seal(record, key.context).encode()
         if not await self.kv.put(key.text, sealed, ttl=ttl, expect=expect):
             return False

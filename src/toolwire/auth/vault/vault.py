@@ -84,7 +84,10 @@ class SettingsChanged(SignInFailed):
 
 
 class Credential:
-    """A secret or a token, and the headers that carry it. Its representation does not show it."""
+    """A secret or a token, and the headers that carry it.
+
+    Its representation does not show it.
+    """
 
     __slots__ = ("_in_header", "_proof_key", "name", "owner", "token")
 
@@ -107,7 +110,7 @@ class Credential:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether the token is bound to a key: then it is of use only with `headers`."""
+        """Return whether the token is bound to a key, and works only with `headers`."""
         return self._proof_key is not None
 
     def headers(self, method: str, url: str) -> dict[str, str]:
@@ -120,7 +123,7 @@ class Credential:
         return {"authorization": f"Bearer {self.token}"} if self._in_header is None else self._in_header(self.token)
 
     def learn_nonce(self, url: str, nonce: str) -> bool:
-        """Use a nonce of the service from now on (RFC 9449 section 8); return whether that helps."""
+        """Use a new nonce of the service (RFC 9449 section 8); return whether that helps."""
         if self._proof_key is None:
             return False
         self._proof_key.learn(url, nonce)
@@ -134,7 +137,7 @@ class Asker(Struct, frozen=True):
     """The caller for whom a credential is obtained."""
 
     owner: Owner | None
-    """None for a caller whom nobody verified."""
+    """None for a caller who was not verified."""
     principal: Principal | None = None
     subject_token: str | None = None
     """The token that the caller came with."""
@@ -237,7 +240,10 @@ class Vault:
         return self.kind(name).identity
 
     def _same_kind(self, name: str, identity: str) -> Kind:
-        """Return the settings of a credential; raise `SettingsChanged` where they are not those of an identity."""
+        """Return the settings of a credential.
+
+        Raises `SettingsChanged` if they do not have this identity any more.
+        """
         kind = self._kinds.get(name)
         if kind is None or kind.identity != identity:
             raise SettingsChanged(name)
@@ -267,9 +273,9 @@ class Vault:
         """Return a credential for a caller.
 
         `scopes` are needed beside those of the settings. `refused` is a token that the service has just refused, so
-        that another one is needed. `kind` are the settings with which this name was added, where others may be in force
-        by now. Raise `NotConnected` where a person has to connect an account, and `Unauthorized` or `Unavailable` where
-        that would not help.
+        that another one is needed. `kind` are the settings with which this name was added; they may have changed since.
+        Raise `NotConnected` where a person has to connect an account, and `Unauthorized` or `Unavailable` where that
+        would not help.
         """
         kind = self.kind(name) if kind is None else kind
         if isinstance(kind, NoCredential):
@@ -284,12 +290,12 @@ class Vault:
                 key = self._key(name, kind, THE_SERVER)
                 return await self._connected(name, kind, key, THE_SERVER, scopes, refused)
             wanted = union(kind.scopes, scopes)
-            # A token for fewer scopes is no token for these.
+            # A token for fewer scopes is not a token for these.
             key = self._key(name, kind, THE_SERVER, digest(sorted(wanted)) if scopes else "")
             return await self._without_person(name, kind, key, THE_SERVER, wanted, refused, None)
         owner = asker.owner
         if owner is None:
-            raise Unauthorized(f"{name!r} is an account of the caller, and this caller is nobody", "sign in first")
+            raise Unauthorized(f"{name!r} is an account of the caller, and this caller is anonymous", "sign in first")
         if isinstance(kind, UserSecret):
             found = await self.records.get(self._key(name, kind, owner))
             if found is None or found[0].secret == refused:
@@ -353,7 +359,7 @@ class Vault:
         if found is not None and self._is_good(found[0], refused):
             return self._credential(key, found[0])
 
-        async def look() -> VaultRecord | None:
+        async def find_good() -> VaultRecord | None:
             now_there = await self.records.get(key)
             return now_there[0] if now_there is not None and self._is_good(now_there[0], refused) else None
 
@@ -367,7 +373,7 @@ class Vault:
             await self._put(key, record, ttl=left)
             return record
 
-        return self._credential(key, await self._flight.run(key.text, key.identity, look, work))
+        return self._credential(key, await self._flight.run(key.text, key.identity, find_good, work))
 
     async def _asked(
         self,
@@ -428,9 +434,9 @@ class Vault:
         record: VaultRecord,
         refused: str | None,
     ) -> VaultRecord:
-        """Return the record after a refresh; the one that was there while its token can still be used."""
+        """Return the refreshed record, or the old one while its token can still be used."""
 
-        async def look() -> VaultRecord | None:
+        async def find_good() -> VaultRecord | None:
             found = await self.records.get(key)
             if found is None:
                 raise NotConnected(name)
@@ -442,7 +448,9 @@ class Vault:
                 return record
             raise NotConnected(name)
         try:
-            return await self._flight.run(key.text, key.identity, look, lambda: self._refresh(name, kind, key, owner))
+            return await self._flight.run(
+                key.text, key.identity, find_good, lambda: self._refresh(name, kind, key, owner)
+            )
         except (Refused, SignInFailed, Unavailable) as error:
             log.info("the account for %r was not renewed: %s", name, error)
             if usable:
@@ -484,7 +492,7 @@ class Vault:
         while not await self._put(key, renewed, expect=sealed):
             again = await self.records.get(key)
             if again is None or again[0] == structs.replace(record, refresh_token=None):
-                # The provider was told of the token that this refresh has used up.
+                # The token that this refresh has used up was revoked at the provider.
                 await self._tell_provider(name, kind, renewed)
                 raise NotConnected(name)
             if again[0] != record:
@@ -503,10 +511,10 @@ class Vault:
     # --- connecting ---
 
     async def begin(self, name: str, redirect_uri: str, scopes: Scopes = (), *, identity: str) -> Attempt:
-        """Begin to connect an account; the browser of the owner opens the URL of the attempt.
+        """Begin to connect an account.
 
-        `identity` is that of the settings for which it is connected, here and in `finish` and `store`. Where others are
-        in force, `SettingsChanged` is raised.
+        The browser of the owner opens the URL of the attempt. `identity` is that of the settings for which it is
+        connected, here and in `finish` and `store`. If they have changed, `SettingsChanged` is raised.
         """
         kind = self._same_kind(name, identity)
         if not isinstance(kind, UserOAuth | ServerOAuth):
@@ -516,7 +524,7 @@ class Vault:
         return await provider_client.begin(client, redirect_uri, scopes)
 
     async def registered(self, name: str, provider_client: ProviderClient, redirect_uri: str) -> Registration:
-        """Return the client of this server at a provider: the given one, or the one that registered itself.
+        """Return the client of this server at a provider, given or registered.
 
         All processes share a registration.
         """
@@ -525,7 +533,7 @@ class Vault:
             return kind.client
         key = RecordKey(name, kind.identity, THE_SERVER.id, _CLIENT)
 
-        async def look() -> VaultRecord | None:
+        async def find_good() -> VaultRecord | None:
             found = await self.records.get(key)
             client = None if found is None else found[0].client
             usable = client is not None and client.usable(self.clock(), redirect_uri, kind.scopes)
@@ -537,21 +545,21 @@ class Vault:
             await self._put(key, record)
             return record
 
-        record = await look() or await self._flight.run(key.text, key.identity, look, work)
+        record = await find_good() or await self._flight.run(key.text, key.identity, find_good, work)
         assert record is not None and record.client is not None
         return record.client
 
     async def connect_link(self, name: str, owner: Owner, scopes: Scopes = (), session: str = "") -> str | None:
-        """Return the address at which a user connects an account; None while the server has no pages for that.
+        """Return the address at which a user connects an account; None without such pages.
 
-        `session` is the legacy session whose client is told when that is done.
+        `session` is the legacy session whose client is notified when that is done.
         """
         if self.connect_url is None:
             return None
         return f"{self.connect_url}{await self.links.open(owner, name, self.identity(name), scopes, session)}"
 
     def tell_connected(self, link: Link) -> None:
-        """Tell the client that was asked to open a link that its user has connected the account."""
+        """Notify the client that was asked to open a link that the account is connected."""
         if link.session and self.on_connected is not None:
             self.on_connected(link.session, elicitation_id(f"{self.connect_url}{link.id}"))
 
@@ -562,7 +570,7 @@ class Vault:
         return self._local
 
     def holder(self, name: str, owner: Owner) -> Owner:
-        """Return whose account it is that a user connects: the user's own, or that of the server."""
+        """Return who owns the account that a user connects: the user, or the server."""
         return THE_SERVER if isinstance(self.kind(name), ServerOAuth) else owner
 
     async def finish(
@@ -597,17 +605,20 @@ class Vault:
         await self._flight.forget(key.text)
 
     async def store(self, name: str, owner: Owner, secret: str, *, identity: str | None = None) -> None:
-        """Keep the secret of a user; without an identity, for the settings that are in force."""
+        """Store the secret of a user.
+
+        Without an identity, it is stored for the current settings.
+        """
         kind = self.kind(name) if identity is None else self._same_kind(name, identity)
         if not isinstance(kind, UserSecret):
-            raise ServerError(f"{name!r} is no secret of a user")
+            raise ServerError(f"{name!r} is not a secret of a user")
         record = VaultRecord(checked_secret(secret), self.clock(), owner.subject, owner.provider)
         await self._put(self._key(name, kind, owner), record)
 
     # --- what an operator does ---
 
     async def accounts(self, owner: Owner) -> list[tuple[str, bool]]:
-        """Return the names of the accounts that a user may connect, and whether each is connected."""
+        """Return the accounts that a user may connect, and whether each is connected."""
         found: list[tuple[str, bool]] = []
         for name, kind in self._kinds.items():
             if self.may_connect(name, owner):
@@ -623,7 +634,10 @@ class Vault:
         return isinstance(kind, UserOAuth | UserSecret)
 
     async def revoke(self, name: str, owner: Owner) -> bool:
-        """Forget the account of an owner, in all processes, and tell its provider; return whether there was one."""
+        """Delete an owner's account in all processes, and revoke it at its provider.
+
+        Returns whether there was one.
+        """
         kind = self.kind(name)
         key = self._key(name, kind, owner)
         found = await self._end_refreshes(key)
@@ -651,7 +665,7 @@ class Vault:
             await self._clients[kind].revoke(client, token, hint)
         except (SignInFailed, Unavailable) as error:
             # The account is forgotten here, whatever the provider says.
-            log.warning("the provider of %r was not told of a revocation: %s", name, error)
+            log.warning("a token was not revoked at the provider of %r: %s", name, error)
 
     async def entries(self, name: str | None = None) -> AsyncIterator[Entry]:
         """Yield what is kept, without secrets."""
@@ -672,7 +686,10 @@ class Vault:
                 )
 
     async def reseal(self) -> int:
-        """Seal all records with the newest secret, so that the old ones can be taken away; return how many."""
+        """Seal all records with the newest secret; return how many.
+
+        After that the old secrets can be removed.
+        """
         count = 0
         for name, kind in self._kinds.items():
             prefix = prefix_of(name)
@@ -690,11 +707,11 @@ class Vault:
 
 
 def _audiences(principal: Principal | None) -> list[str]:
-    """Return whom the token of a caller is for, as far as its verifier found that out."""
+    """Return the audiences of a caller's token, as far as its verifier knows them."""
     found = None if principal is None else principal.claims.get("aud")
     return [found] if isinstance(found, str) else list(found) if isinstance(found, list) else []
 
 
 def _is_connected_by_people(kind: Kind) -> bool:
-    """Return whether the store has accounts of this kind that only a person can connect again."""
+    """Return whether accounts of this kind can be connected only by a person."""
     return isinstance(kind, UserOAuth | UserSecret) or (isinstance(kind, ServerOAuth) and bool(kind.operators))

@@ -97,7 +97,10 @@ def as_time(value: Any) -> float | None:
 
 
 def audience_of(audience: str | Sequence[str]) -> frozenset[str]:
-    """Return the audience that a user set. There is no default, because it would accept tokens for any server."""
+    """Return the audience that a user set.
+
+    There is no default, because it would accept tokens for any server.
+    """
     names = frozenset(texts_of(audience, "audience="))
     if not names or not all(isinstance(each, str) and each for each in names):
         raise ServerError("audience= is needed: what the issuer writes into `aud` of tokens for this server")

@@ -1,7 +1,7 @@
-"""Requests of verifiers and of the proxy to providers: small JSON answers, within a time, only from that provider.
+"""Requests to providers: small JSON answers, within a time, without redirects.
 
-A redirect is not followed: a key server that sends us elsewhere is not the one that was configured. Each fetch has a
-connection of its own, so that there is nothing to close when a server stops; answers are remembered by who asked.
+A key server that redirects is not the one that was configured. Each fetch has a connection of its own, so that there is
+nothing to close when a server stops; the callers cache the answers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ProviderAnswer(Struct):
         return repr_without(self, "headers", "body")
 
     def json(self) -> dict[str, Any]:
-        """Return the body as an object; raise `Unavailable` if it is none, because then the provider is broken."""
+        """Return the body as an object; raise `Unavailable` if it is not one."""
         try:
             return _read_object(self.body)
         except (ValueError, RecursionError):
-            raise Unavailable("A provider answered with something that is no JSON object") from None
+            raise Unavailable("A provider answered with something that is not a JSON object") from None
 
 
 _read_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -53,7 +53,10 @@ async def fetch(
     json: Any = None,
     seconds: float = SECONDS,
 ) -> ProviderAnswer:
-    """Send a request to a provider; raise `Unavailable` if it cannot be reached, is slow, or sends too much."""
+    """Send a request to a provider.
+
+    Raises `Unavailable` if it cannot be reached, is slow, or sends too much.
+    """
     sent = {"accept": "application/json", **(headers or {})}
     body: bytes | None = None
     if form is not None:
@@ -64,7 +67,10 @@ async def fetch(
 
 
 async def fetch_from_anywhere(url: str) -> ProviderAnswer:
-    """Fetch a document whose address somebody else chose. Only public addresses are allowed."""
+    """Fetch a document at an address that a remote party chose.
+
+    Only public addresses are allowed.
+    """
     return await _fetch("GET", url, {"accept": "application/json"}, None, SECONDS, is_public)
 
 
@@ -87,7 +93,10 @@ async def _fetch(
 
 
 def checked_url(url: str, what: str) -> str:
-    """Return an https address, or an http address on this machine; refuse any other (OAuth 2.1 section 1.5)."""
+    """Return an https address, or an http address on this machine; refuse any other.
+
+    OAuth 2.1 section 1.5.
+    """
     try:
         parts = urlsplit(url)
         is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

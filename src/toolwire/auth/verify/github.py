@@ -22,7 +22,7 @@ from toolwire.util.text_lists import text_list
 API: Final = "https://api.github.com"
 PROVIDER: Final = "https://github.com"
 SECONDS: Final = 300.0
-#: Scopes that bring others with them, which are then not listed.
+#: Scopes that include further scopes, which are then not listed.
 INCLUDED: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("read:user", "user:email", "user:follow"),
     "repo": ("repo:status", "repo_deployment", "public_repo", "repo:invite", "security_events"),
@@ -86,7 +86,7 @@ class GitHub(RemoteVerifier):
             raise InvalidToken("This user is not allowed here")
         if self._organization is not None and not await self._is_member(token):
             raise InvalidToken("This user is not a member of the organisation")
-        # The number stays; a login can be given up and taken by somebody else.
+        # The number stays; a login can be given up and taken by another person.
         return Principal(str(number), self._provider, login, _with_included(scopes), user)
 
     async def _user(self, token: str) -> tuple[dict[str, Any], list[str]] | None:

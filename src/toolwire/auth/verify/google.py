@@ -54,7 +54,7 @@ class Google(RemoteVerifier):
 
 
 def _claims(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer with its times as numbers, and with scopes under both of their names."""
+    """Return the answer with times as numbers, and scopes under both of their names."""
     expires = answer.get("exp")
     if isinstance(expires, str) and expires.isascii() and expires.isdecimal() and len(expires) < 16:
         answer["exp"] = int(expires)

@@ -83,14 +83,20 @@ class JWT:
     def _key_servers(
         self, jwks_uri: str | None, fetch: Callable[..., Awaitable[ProviderAnswer]]
     ) -> dict[str, KeyServer]:
-        """Return the key server of each issuer. Unless `jwks_uri` is given, no issuer can sign for another."""
+        """Return the key server of each issuer.
+
+        Unless `jwks_uri` is given, no issuer can sign for another.
+        """
         if jwks_uri is not None:
             shared = KeyServer(None, jwks_uri, fetch=fetch)
             return dict.fromkeys(self.issuers, shared)
         return {issuer: KeyServer(issuer, fetch=fetch) for issuer in self.issuers}
 
     def trust(self, keys: Mapping[str, Any]) -> Callable[[], None]:
-        """Use a key set instead of the issuers' keys, for tests; return a function that ends this."""
+        """Use a key set instead of the issuers' keys, for tests.
+
+        Returns a function that ends this.
+        """
         before = self._given, self._remembered
         self._given, self._remembered = _read_keys(keys), Remembered(clock=self._clock)
 
@@ -100,7 +106,7 @@ class JWT:
         return no_more
 
     def recall(self, token: str) -> Principal | None:
-        """Return the principal of a token that was verified a short while ago; None if it is not known."""
+        """Return the principal of a token that was verified recently; None if unknown."""
         return self._remembered.get(token)[2]
 
     async def verify(self, token: str) -> Principal | None:
@@ -112,7 +118,7 @@ class JWT:
         if token.count(".") != 2:
             return None  # Not a signed token at all; another verifier may know it.
         principal = await self._verified(token)
-        self._remembered.keep(digest, principal, end_of(principal.claims))
+        self._remembered.put(digest, principal, end_of(principal.claims))
         return principal
 
     async def _verified(self, token: str) -> Principal:
@@ -121,7 +127,7 @@ class JWT:
         if header.alg not in self.algorithms:
             raise InvalidToken("The token is not signed with an algorithm that is accepted here")
         if header.typ is not None and header.typ.lower() not in TOKEN_TYPES:
-            raise InvalidToken("This kind of token is no access token")
+            raise InvalidToken("This kind of token is not an access token")
         claims = claims_of(signed)
         issuer = claims.get("iss")
         if not isinstance(issuer, str) or issuer not in self.issuers:

@@ -1,7 +1,7 @@
-"""The keys of an issuer, fetched when they are needed: rotated, kept, and asked for at most once in a while.
+"""The keys of an issuer: fetched when needed, cached, and fetched anew rarely.
 
 * Keys are fetched anew when they are old; until that succeeds the old ones serve, for a day.
-* A `kid` that nobody has seen is a reason to ask again, but not more often than `PATIENCE` allows: a flood of made-up
+* A new `kid` is a reason to ask again, but not more often than `PATIENCE` allows: a flood of made-up
   key ids costs us a lookup each, and the issuer nothing.
 * An issuer that fails is left alone for a time that doubles.
 """
@@ -57,18 +57,18 @@ class KeyServer:
         self._asking = SingleFlight[None]()
 
     async def keys(self, kid: str | None, kty: str) -> list[PublicKey]:
-        """Return the keys that may have signed a token; an empty list if there is none."""
+        """Return the keys that may have signed a token; empty if there are none."""
         found = self._suitable(kid, kty)
         age = None if self._fetched is None else self._clock() - self._fetched
         if found and age is not None and age < FRESH:
             return found
         if found and age is not None and age < USABLE:
-            # The old keys can still be used, so nobody waits for the new ones.
+            # The old keys can still be used, so no caller waits for the new ones.
             self._start_asking(patience=0.0)
             return found
         asking = self._start_asking(patience=PATIENCE if age is not None and age < USABLE else 0.0)
         if asking is not None:
-            # Shielded: a waiter that gives up must not cancel the request that others wait for.
+            # Shielded: a waiter that gives up must not cancel the request that other callers wait for.
             await asyncio.shield(asking)
             found = self._suitable(kid, kty)
         if self._fetched is None or self._clock() - self._fetched >= USABLE:
@@ -83,7 +83,10 @@ class KeyServer:
         return [key for key in keys if key.kid == kid] or [key for key in keys if key.kid is None]
 
     def _start_asking(self, patience: float) -> asyncio.Task[None] | None:
-        """Return the running request for the keys, or start one; return None if it is too early for one."""
+        """Return the running request for the keys, or start one.
+
+        None if it is too early for one.
+        """
         asking = self._asking.find()
         if asking is not None:
             return asking

@@ -54,10 +54,10 @@ class ApiKeys:
 
 
 class Anonymous:
-    """Lets everybody in as the same principal, with any token or without one. For trying things out.
+    """Accepts every request as the same principal, with any token or without one.
 
-    At the end of a list it lets those in whom no verifier before it knows. While one of those cannot be asked, a caller
-    with a token gets 503: the token may be one that it knows.
+    For trying things out. At the end of a list it accepts those that no verifier before it knows. While one of those
+    cannot be asked, a caller with a token gets 503: the token may be one that it knows.
     """
 
     unique_usernames: bool = True
@@ -72,7 +72,7 @@ class Anonymous:
 
 
 def hashed(key: str) -> str:
-    """Return the digest of a key, in the form that `ApiKeys` takes. For random keys only, never for passwords."""
+    """Return the digest of a random key for `ApiKeys`. Never use it for passwords."""
     return f"sha256:{sha256(key.encode()).hexdigest()}"
 
 

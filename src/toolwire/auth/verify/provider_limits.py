@@ -1,8 +1,8 @@
-"""Limits for requests to providers that callers can cause: at once, and in vain from one address.
+"""Limits for requests to providers that callers can cause.
 
-A token that nobody knows costs its sender nothing, but it costs us a request to a provider, who may stop answering us.
-So the same question is asked once, however many wait for it, and only some questions are asked at a time. An address
-that sent many unknown tokens has to wait before its next unknown token is asked about. Known tokens need no question.
+An unknown token costs its sender nothing, but it costs us a request to a provider, who may stop answering us. So the
+same question is asked once, however many wait for it, and only some questions are asked at a time. An address that sent
+many unknown tokens has to wait before its next unknown token is asked about. Known tokens need no question.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADDRESSES: Final = 4096
 
 
 class Throttled(Unavailable):
-    """An address has brought too many tokens that nobody knew, and has to wait."""
+    """An address has sent too many unknown tokens, and has to wait."""
 
 
 class InVain:
@@ -82,7 +82,10 @@ class ProviderRequests:
         self._turns = Turns(Shares(at_once, 1.0, "questions"))
 
     async def ask(self, key: Hashable, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Ask, or wait for the answer to the same question; raise `Throttled` for an address that has to wait."""
+        """Ask, or wait for the answer to the same question.
+
+        Raises `Throttled` for an address that has to wait.
+        """
         if asker is not None and self._open.find(key) is None:
             asker.check()
         answer: T = await self._open.run(lambda: self._in_turn(asker, question), key)
@@ -92,7 +95,7 @@ class ProviderRequests:
         await self._turns.wait()
         try:
             if asker is not None:
-                asker.check()  # Once more: others that came at the same time may have been in vain.
+                asker.check()  # Once more: tokens that came at the same time may have been unknown.
             return await question()
         finally:
             self._turns.give_back()

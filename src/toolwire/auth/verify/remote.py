@@ -1,4 +1,4 @@
-"""The base of verifiers of opaque tokens. Each token, good or bad, is looked up once in a while."""
+"""The base of verifiers of opaque tokens, with a cache for good and bad tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LENGTH: Final = 16 * 1024
 
 
 class RemoteVerifier(ABC):
-    """Asks somebody whose a token is, and remembers the answer."""
+    """Asks a provider whose a token is, and caches the answer."""
 
     def __init__(
         self,
@@ -36,14 +36,17 @@ class RemoteVerifier(ABC):
         self._asking = ProviderRequests()
 
     def recall(self, token: str) -> Principal | None:
-        """Return the principal of a token that was asked about a short while ago; None if it is not known."""
+        """Return the principal of a token that was verified recently; None if unknown."""
         return self._remembered.get(token)[2]
 
     async def verify(self, token: str) -> Principal | None:
         return await self.verify_for(token, None)
 
     async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
-        """Verify a token on behalf of somebody; raise `Unavailable` where they asked too much in vain."""
+        """Verify a token on behalf of a caller.
+
+        Raises `Unavailable` for an address with too many unknown tokens.
+        """
         digest, known, principal = self._remembered.get(token)
         if known:
             return principal
@@ -57,12 +60,12 @@ class RemoteVerifier(ABC):
         try:
             principal = await self._ask(token)
         except InvalidToken:
-            self._refused.keep(digest, None)
+            self._refused.put(digest, None)
             raise
         if principal is None:
-            self._refused.keep(digest, None)
+            self._refused.put(digest, None)
         else:
-            self._remembered.keep(digest, principal, end_of(principal.claims))
+            self._remembered.put(digest, principal, end_of(principal.claims))
         return principal
 
     @abstractmethod

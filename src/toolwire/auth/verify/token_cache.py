@@ -18,7 +18,7 @@ CAPACITY: Final = 4096
 
 
 class Remembered:
-    """Principals by the digest of their token; None is remembered too, for a token that was refused.
+    """Principals by the digest of their token; None for a token that was refused.
 
     Safe to use from several threads, each of which may run a loop of its own.
     """
@@ -37,8 +37,11 @@ class Remembered:
         known = self._known.get(digest)
         return (digest, False, None) if known is None else (digest, True, known[0])
 
-    def keep(self, digest: bytes, principal: Principal | None, until: float | None = None) -> None:
-        """Remember for the time that was set, and not beyond `until`, the end of the token itself."""
+    def put(self, digest: bytes, principal: Principal | None, until: float | None = None) -> None:
+        """Cache a principal for the configured time, but not beyond `until`.
+
+        `until` is the end of the token itself.
+        """
         seconds = self._seconds if until is None else min(self._seconds, until - self._clock())
         with self._lock:
             self._known.put(digest, (principal,), seconds)

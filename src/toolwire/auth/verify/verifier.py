@@ -1,7 +1,7 @@
 """The protocol of verifiers: a token goes in, its principal comes out.
 
 `None` says that the token means nothing here; `InvalidToken` says why, in words that may reach the caller;
-`Unavailable` says that the issuer did not answer, so that nobody mistakes an outage for a bad token.
+`Unavailable` says that the issuer did not answer, so that an outage is not mistaken for a bad token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from toolwire.protocol.errors import ServerError, ToolwireError
 
 
 class InvalidToken(ToolwireError):
-    """The token is refused. The text may reach the caller, so it names no secret and nothing internal."""
+    """The token is refused.
+
+    The text may reach the caller, so it names no secret and nothing internal.
+    """
 
 
 class ExpiredToken(InvalidToken):
@@ -24,7 +27,7 @@ class ExpiredToken(InvalidToken):
 
 
 class Unavailable(ToolwireError):
-    """The token cannot be judged now: a key server or an introspection endpoint did not answer."""
+    """The token cannot be checked now, because its provider did not answer."""
 
     def __init__(self, message: str, retry_after: float = 5.0) -> None:
         super().__init__(message)
@@ -39,7 +42,7 @@ class Verifier(Protocol):
 
 
 class Asker(Protocol):
-    """The one on whose behalf a verifier asks somebody else about a token."""
+    """The caller on whose behalf a verifier asks a provider about a token."""
 
     def check(self) -> None:
         """Raise `Unavailable` where too much was asked in vain on their behalf."""
@@ -52,15 +55,18 @@ Verify: TypeAlias = "Callable[[str, Asker | None], Awaitable[Principal | None]]"
 
 
 def verification(verifier: Verifier) -> Verify:
-    """Return the function that verifies. A verifier that asks a provider has `verify_for` and is told the caller."""
+    """Return the function that verifies.
+
+    A verifier that asks a provider has `verify_for`, which also gets the caller.
+    """
     told: Verify | None = getattr(verifier, "verify_for", None)
     return told or (lambda token, asker: verifier.verify(token))
 
 
 def recollection(verifier: Verifier) -> Callable[[str], Principal | None] | None:
-    """Return the function that looks up a token verified before, without waiting; None if the verifier has none.
+    """Return the function that looks up a token verified before; None without one.
 
-    A class that overrides how tokens are verified, as one that looks up those that were revoked, is asked every time.
+    A class that overrides how tokens are verified, such as one that looks up revoked tokens, is asked every time.
     """
     for names in (getattr(verifier, "__dict__", {}), *map(vars, type(verifier).__mro__)):
         if "recall" in names:
@@ -76,7 +82,10 @@ Verifies: TypeAlias = "Verifier | VerifyFunction | Sequence[Verifier | VerifyFun
 
 
 class Function:
-    """A verifier made of any callable, `async` or not; one that is not runs in a thread, since it may wait."""
+    """A verifier made of any callable.
+
+    One that is not `async` runs in a thread, since it may wait.
+    """
 
     def __init__(self, function: VerifyFunction) -> None:
         self._function = function
@@ -106,12 +115,12 @@ class Chain:
         return await self.verify_for(token, None)
 
     async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
-        """Verify a token on behalf of somebody."""
+        """Verify a token on behalf of a caller."""
         refusal: InvalidToken | None = None
         outage: Unavailable | None = None
         for verify, admits_all in self._verifications:
             if admits_all and outage is not None:
-                continue  # The caller may be known to a provider that is away, and must not become a stranger.
+                continue  # The caller may be known to a provider that is unreachable, and must not become anonymous.
             try:
                 principal = await verify(token, asker)
             except InvalidToken as error:

@@ -1,4 +1,4 @@
-"""Views of tools (MCP Apps) in the inspector: their pages on a second origin, and the host's half of the bridge."""
+"""Views of tools (MCP Apps) in the inspector, on an origin of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views that the page shows: opening, finding and closing them, and what the browser says about them."""
+"""The open views of the page: opening, finding, closing, and browser reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toolwire.util.expiring import Expiring
 MAX_OPEN: Final = 20
 #: A page that lost its connection has so many seconds to connect again. Then its views are closed: it may have crashed.
 ABSENT_SECONDS: Final = 5.0
-#: Somebody may look at the messages of a view that was stopped.
+#: The user may read the messages of a view that was stopped.
 MAX_ENDED: Final = 5
 #: For how many calls the refusals are kept.
 MAX_CALLS_REFUSED: Final = 200
@@ -86,7 +86,9 @@ class PageViews:
         return view.log
 
     async def open(self, asked: Mapping[str, Any], host: str) -> dict[str, Any]:
-        """Open the view of a call. `host` is the origin of the page that shows it.
+        """Open the view of a call.
+
+        `host` is the origin of the page that shows it.
 
         `asked` has the `call`, the name of the `profile`, the `settings` of the host, and the permissions that are
         `granted`. `fresh` says that the person asked to show it anew, so that it may ask questions again. `page` is the
@@ -169,7 +171,7 @@ class PageViews:
         self._served[view.identifier] = page
         self.pages.add(page)
         return {
-            "view": view.shown(),
+            "view": view.describe(),
             "findings": list(view.findings),
             "frame": {
                 "sandbox": SANDBOX,
@@ -234,7 +236,7 @@ class PageViews:
         elif kind == "unguarded":
             view.stop("this browser does not keep it from sending data to any address, as Chromium 152 and later do")
         elif kind == "outside":
-            view.find("refused", "The view wrote to the inspector past its sandbox page. Nobody read it")
+            view.find("refused", "The view wrote to the inspector past its sandbox page. It was not read")
         elif kind == "console":
             view.find("console", text)
         else:
@@ -291,7 +293,7 @@ def shown_profiles() -> list[dict[str, str]]:
 
 
 def _public(url: str | None) -> str | None:
-    """Return the address of a server that others can reach; None for one on this machine."""
+    """Return the address of a server that is not on this machine, or None."""
     return None if url is None or is_loopback(urlsplit(url).hostname or "localhost") else url
 
 

@@ -1,4 +1,4 @@
-"""The second origin of the inspector: the sandbox page, and the pages of the views that are open.
+"""The second origin of the inspector: the sandbox page and the open views.
 
 A view is a program of the server. So it has a host name and a port that the inspector's page does not have, which the
 browser keeps apart in storage, cookies and processes. The name is below `localhost`, which browsers resolve by
@@ -93,7 +93,7 @@ def choose_nested_policy(policy: HostPolicy) -> str:
 
 
 def writing_script() -> str:
-    """Return the function that writes a message of a view, for a page that has it inside."""
+    """Return the script that writes messages of a view, to be put inline."""
     return (_HERE / "page" / "written.js").read_text(encoding="utf-8").replace("export ", "")
 
 
@@ -111,10 +111,10 @@ class ViewPage:
         asked: Callable[[str], None],
         blocked: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """`policy` is what the view may reach, `permissions` what a person allowed, `host` the inspector's origin.
+        """`policy` limits the view, `permissions` were allowed, `host` is the inspector's origin.
 
-        `globals` returns the values of `window.openai`, where the view gets that object. `asked` is told when the
-        browser asks for the `sandbox` page and for the `page` itself, `blocked` what its policy blocked.
+        `globals` returns the values of `window.openai`, where the view gets that object. `asked` is called when the
+        browser asks for the `sandbox` page and for the `page` itself, `blocked` with what its policy blocked.
         """
         self.host_name: str = f"view-{secrets.token_hex(16)}.localhost"
         self.path: str = f"/{secrets.token_urlsafe(32)}"
@@ -144,7 +144,10 @@ class ViewPage:
         return None
 
     def policy(self, sandbox: str) -> str:
-        """Return the Content-Security-Policy of the page. Only the page at `sandbox`, in the inspector, may show it."""
+        """Return the Content-Security-Policy of the page.
+
+        Only the page at `sandbox`, in the inspector, may show it.
+        """
         own = f"sandbox {self.sandbox}; frame-ancestors {sandbox} {self.host}; report-uri {self.path}/report"
         return f"{self._policy.header}; {TRUSTED_TYPES}; {own}"
 
@@ -154,16 +157,19 @@ class ViewPage:
         return self._policy.connections
 
     def permissions_policy(self) -> str:
-        """Return the Permissions-Policy: everything off that nobody allowed."""
+        """Return the Permissions-Policy: everything is off that was not allowed."""
         return ", ".join(f"{each}={'(self)' if each in self.permissions else '()'}" for each in PERMISSIONS.values())
 
 
 class ViewPages:
-    """An ASGI application that serves the sandbox page and the open views. It has no cookies and no token."""
+    """An ASGI application for the sandbox page and the open views.
+
+    It has no cookies and no token.
+    """
 
     def __init__(self) -> None:
         self.port: int | None = None
-        """The port that it is served on; None where nobody serves it."""
+        """The port that it is served on; None while it is not served."""
         self._pages: dict[str, ViewPage] = {}
 
     @property
@@ -207,7 +213,7 @@ class ViewPages:
         """Do nothing: every answer ends by itself."""
 
     def give_up(self) -> None:
-        """Do nothing: nobody comes back for an answer."""
+        """Do nothing: there is no caller that waits for an answer."""
 
     async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -226,7 +232,10 @@ class ViewPages:
             await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *_headers(closed)))
 
     def _host(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Return the host without the port. Only this machine, and only the names of this application, are served."""
+        """Return the host without the port.
+
+        Only this machine, and only the names of this application, are served.
+        """
         for address in (scope.get("server"), scope.get("client")):
             if address is None or not is_loopback(address[0]):
                 raise HttpRefusal(403, "Views are for this machine only")
@@ -300,7 +309,7 @@ class ViewPages:
         try:
             report = msgspec.json.decode(body, type=dict[str, dict[str, Any]])
         except (msgspec.DecodeError, RecursionError):
-            raise HttpRefusal(400, "That is no report") from None
+            raise HttpRefusal(400, "That is not a report") from None
         page.blocked(report.get("csp-report", {}))
 
 
@@ -316,7 +325,7 @@ _LOCAL: Final = re.compile(r"localhost|.*\.localhost|127(\.[0-9]+){3}")
 
 
 def own_origin(ports: tuple[int | None, ...]) -> Callable[[Origin], str | None]:
-    """Make the function that refuses the origins of the inspector itself in the policy of a view."""
+    """Make the function that keeps the inspector's origins out of a view's policy."""
 
     def refuse(origin: Origin) -> str | None:
         port = origin.port or {"http": 80, "https": 443}.get(origin.scheme)

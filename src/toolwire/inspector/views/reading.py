@@ -1,4 +1,4 @@
-"""The page of a view as its server gives it, and what the host makes of it: text, policy, permissions, remarks."""
+"""Read the page of a view, and derive text, policy, permissions and remarks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _text(contents: Mapping[str, Any], uri: str) -> str:
         try:
             text = base64.b64decode(blob, validate=True).decode("utf-8")
         except (binascii.Error, ValueError):
-            raise ViewUnreadable(f"{uri} has a blob that is no base64 of UTF-8") from None
+            raise ViewUnreadable(f"{uri} has a blob that is not base64 of UTF-8") from None
     if not isinstance(text, str):
         raise ViewUnreadable(f"{uri} has neither a text nor a blob")
     if len(text.encode("utf-8", "replace")) > MAX_PAGE_BYTES:
@@ -108,7 +108,10 @@ def _text(contents: Mapping[str, Any], uri: str) -> str:
 
 
 def _one_place(read: Mapping[str, Any], in_list: Mapping[str, Any], listed: Mapping[str, Any] | None) -> list[str]:
-    """Say that `_meta.ui` stands in one place alone: hosts that look at the other one show a blank view."""
+    """Warn that `_meta.ui` is in one place alone.
+
+    Hosts that look at the other place show a blank view.
+    """
     if listed is None or read == in_list:
         return []
     if not read or not in_list:

@@ -1,4 +1,4 @@
-"""The context of a view that a person can switch in the page: theme, size, language, device, display mode."""
+"""The context of a view that a user can switch: theme, size, language, and more."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class ViewSettings(Struct, rename="camel", kw_only=True, frozen=True, forbid_unk
         }
 
     def changed_from(self, before: ViewSettings) -> dict[str, Any]:
-        """Return the members of `hostContext` that are others than before."""
+        """Return the members of `hostContext` that have changed."""
         old = before.to_wire()
         return {name: value for name, value in self.to_wire().items() if value != old[name]}

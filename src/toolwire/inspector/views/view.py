@@ -1,4 +1,4 @@
-"""One open view: the host's half of the bridge, its log, and everything that was refused, blocked or failed.
+"""One open view: the host's half of the bridge, its log, and its failures.
 
 The page moves the messages between the frame and this object, and decides nothing. `toolwire.apps.bridge` judges each
 message of the view.
@@ -64,7 +64,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ViewServer(Protocol):
-    """The server of a view, and the person who looks at it, as a view can reach them."""
+    """The server of a view, and its user, as a view can reach them."""
 
     async def tools(self) -> list[dict[str, Any]]:
         """Return the tools that the view may call."""
@@ -161,8 +161,8 @@ class OpenView:
     def is_open(self) -> bool:
         return self.state not in ("closed", "stopped")
 
-    def shown(self) -> dict[str, Any]:
-        """Return the view for the page, without its log, its findings, and what a model would get."""
+    def describe(self) -> dict[str, Any]:
+        """Return the view for the page, without its log, findings, and model context."""
         size = self.bridge.size
         app = self.bridge.app
         return {
@@ -298,7 +298,7 @@ class OpenView:
             self._send(self.bridge.result(_result(call)))
 
     def loaded(self, what: str) -> None:
-        """Note that the browser asked for the sandbox page, or for the page of the view."""
+        """Record that the browser asked for the sandbox page or the view's page."""
         self._loaded[what] += 1
         if what == "page" and self._loaded[what] == 2:
             self.stop("it loaded its page a second time")
@@ -486,8 +486,8 @@ class OpenView:
             return
         self._events.tell("view-outbox", view=self.identifier)
 
-    def take(self) -> list[Raw]:
-        """Return the messages for the view that nobody has taken yet."""
+    def pop_messages(self) -> list[Raw]:
+        """Return and remove the waiting messages for the view."""
         taken, self._outbox, self._outbox_bytes = self._outbox, [], 0
         return taken
 
@@ -502,7 +502,7 @@ class OpenView:
         self._tell()
 
     def _tell(self) -> None:
-        self._events.tell("view", view=self.shown())
+        self._events.tell("view", view=self.describe())
 
     def _tell_model(self) -> None:
         """Tell the page what a model would get."""
@@ -520,7 +520,7 @@ def _result(call: PageCall) -> Any:
 
 
 def _file(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a file that a view wants to save, for the page; None for what is none."""
+    """Return a file that a view wants to save, for the page; None if invalid."""
     if block.get("type") == "resource_link":
         uri = block.get("uri")
         is_link = isinstance(uri, str) and bridge.is_allowed_link(uri)

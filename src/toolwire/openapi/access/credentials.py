@@ -1,4 +1,4 @@
-"""The sources of credentials for an API: secrets from outside the code, functions, and accounts of the vault."""
+"""Sources of credentials for an API: secrets, functions, and accounts of the vault."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CredentialSource(ABC):
 
 
 class Nothing(CredentialSource):
-    """No credential. The HTTP client of the operator, or a proxy on the way, adds it to the request."""
+    """No credential: the operator's HTTP client, or a proxy, adds it."""
 
     async def obtain(self, call: Call, scopes: Scopes) -> None:
         return None
@@ -155,7 +155,10 @@ class VaultAccount(CredentialSource):
         self._vaults: WeakSet[Vault] = WeakSet()
 
     def bind_to(self, service: str) -> None:
-        """Bind the account to the origin of the API: what users connect for it is not sent to another origin."""
+        """Bind the account to the origin of the API.
+
+        What users connect for it is not sent to another origin.
+        """
         given = self.kind
         if bind_to_origin(given, service) is given:
             return
@@ -179,14 +182,20 @@ class VaultAccount(CredentialSource):
         self._vaults.add(server.vault)
 
     def remove_from(self, server: AccountOwner) -> None:
-        """Take the account out of the vault of a server. What users connected stays in the store."""
+        """Remove the account from the vault of a server.
+
+        What users connected stays in the store.
+        """
         vault = server.vault_with(self.name)
         if vault is not None and vault.kind(self.name) is self.kind:
             vault.remove(self.name)
             self._vaults.discard(vault)
 
     def vault(self, call: Call) -> Vault:
-        """Return the vault with the account: that of the server that is called, else that of one it mounts."""
+        """Return the vault with the account.
+
+        That is the vault of the called server, or else of one that it mounts.
+        """
         called = call.host.server.vault_with(self.name)
         # A credential of the same name for another service must not be sent to this API.
         if called is not None and called.kind(self.name) is self.kind:
@@ -224,7 +233,7 @@ class NamedAccount(VaultAccount):
         self._scopes = named.scopes
 
     def bind_to(self, service: str) -> None:
-        """Leave the account as the server has it: its tools use it for other services, too."""
+        """Leave the account as the server has it: its tools use it for other services."""
 
     def add_to(self, server: AccountOwner, name: str) -> None:
         found = server.vault_with(self.name)
@@ -248,10 +257,11 @@ class NamedAccount(VaultAccount):
 
 
 def source_of(scheme: SecuritySchemeObject, given: CredentialLike, base: str, *, is_named: bool) -> CredentialSource:
-    """Return the source of credentials that an operator gave for a scheme. Raise `ServerError` for one that is wrong.
+    """Return the source of credentials that an operator gave for a scheme.
 
-    `base` is the address against which relative addresses in the scheme are read. `is_named`: the operator vouches for
-    the addresses in the description. Otherwise they may lead to public addresses only.
+    Raises `ServerError` for one that is wrong. `base` is the address against which relative addresses in the scheme are
+    read. `is_named`: the operator vouches for the addresses in the description. Otherwise they may lead to public
+    addresses only.
     """
     name = scheme.name
     if isinstance(given, NoCredential):
@@ -289,9 +299,10 @@ def _pair(name: str, given: tuple[str, str | Path]) -> tuple[str, Callable[[], s
 
 
 def secret_of(name: str, given: str | Path) -> Callable[[], str]:
-    """Return a function that returns a secret: of the environment (`"$NAME"`), of a file, or the text itself.
+    """Return a function that returns a secret.
 
-    Raise `ServerError` where there is none now.
+    The secret is in the environment (`"$NAME"`), in a file, or the text itself. Raises `ServerError` where there is
+    none now.
     """
     if isinstance(given, Path):
         read = FileSecret(name, given)
@@ -334,7 +345,10 @@ class FileSecret:
 
 
 def is_authorization(scheme: SecuritySchemeObject) -> bool:
-    """Return whether a scheme is an API key in the header `Authorization`, as some descriptions call a token."""
+    """Return whether a scheme is an API key in the header `Authorization`.
+
+    Some descriptions call a token so.
+    """
     return scheme.location == "header" and (scheme.parameter_name or "").lower() == "authorization"
 
 
@@ -342,11 +356,14 @@ def _check_place(scheme: SecuritySchemeObject, kind: Kind) -> None:
     """Refuse an OAuth account where the scheme has no place for its token."""
     takes_tokens = scheme.type in ("oauth2", "openIdConnect") or scheme.scheme == "bearer" or is_authorization(scheme)
     if isinstance(kind, Provider) and not takes_tokens and (kind.dpop or scheme.type == "http"):
-        raise ServerError(f"{scheme.name!r} is no place for the tokens of {type(kind).__name__}")
+        raise ServerError(f"{scheme.name!r} is not a place for the tokens of {type(kind).__name__}")
 
 
 def completed(kind: Provider, scheme: SecuritySchemeObject, base: str, *, is_named: bool) -> Kind:
-    """Return an OAuth account with the endpoints of the description, unless the operator named its provider."""
+    """Complete an OAuth account with the endpoints of the description.
+
+    A provider that the operator named stays as it is.
+    """
     if kind.urls:
         return kind  # type: ignore[return-value]
     if (issuer := _issuer(scheme, base)) is not None:
@@ -372,7 +389,7 @@ def _authorization(flow: OAuthFlow, base: str) -> str | None:
 
 
 def _issuer(scheme: SecuritySchemeObject, base: str) -> str | None:
-    """Return the issuer of a scheme whose metadata has an address; None for a scheme that names its endpoints."""
+    """Return the issuer of a scheme with metadata; None if it names its endpoints."""
     url = scheme.open_id_connect_url or scheme.metadata_url
     if url is None:
         return None
@@ -392,7 +409,7 @@ def _address(url: str, base: str) -> str:
 
 
 def missing_scopes(status: int, headers: Mapping[str, str]) -> Scopes:
-    """Return the scopes that an API asks for in the answer to a request (RFC 6750 section 3.1)."""
+    """Return the scopes that an API demands in a refusal (RFC 6750 section 3.1)."""
     challenge = oauth_challenge(parse_challenges(headers.get("www-authenticate", "")))
     if status != 403 or challenge is None or challenge.error != "insufficient_scope":
         return ()

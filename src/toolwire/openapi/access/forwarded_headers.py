@@ -1,7 +1,7 @@
-"""Headers of a caller's request that go on to an API: none, unless the operator names them.
+"""Forward headers of a caller's request to an API, if the operator names them.
 
-2025-06-18 basic/authorization, access token privilege restriction: the token of a caller is for this server and goes
-nowhere else. So the headers that carry it, and cookies, are refused.
+2025-06-18 basic/authorization, access token privilege restriction: the token of a caller is for this server alone. So
+the headers that carry it, and cookies, are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ log: logging.Logger = logging.getLogger("toolwire.openapi")
 
 
 def allowed(names: Iterable[str], *, passthrough: bool = False) -> tuple[str, ...]:
-    """Return the names of headers that go on, in lower case. Raise `ServerError` for one that may not."""
+    """Return the names of forwarded headers, in lower case.
+
+    Raises `ServerError` for a header that must not be forwarded.
+    """
     found = forwardable(names, "forward_headers=")
     for name in find_secret_headers(found):
         if not passthrough:
@@ -30,7 +33,7 @@ def allowed(names: Iterable[str], *, passthrough: bool = False) -> tuple[str, ..
 
 
 def add_forwarded(call: Call, names: Iterable[str], headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers of a request with those of the caller's request that have one of these names.
+    """Add the named headers of the caller's request to those of an API request.
 
     What the operation sends wins. Over standard input, a caller has no headers.
     """

@@ -1,7 +1,7 @@
-"""The origins that the requests of an API may go to. They are fixed when the description is read.
+"""The origins that requests to an API may go to, fixed at the start.
 
-An address that the operator typed may be anywhere. An address that a description from the network names is somebody
-else's choice: it must lead to a public address, each time that its name is resolved, so that it cannot be made to lead
+An address that the operator typed may be anywhere. An address in a description from the network is the choice of a
+remote party: it must lead to a public address, each time that its name is resolved, so that it cannot be made to lead
 into the network of this server.
 """
 
@@ -25,26 +25,31 @@ MAX_BODY: Final = 16 * 1024 * 1024
 
 
 def is_from_network(document_uri: str) -> bool:
-    """Return whether a document was fetched. A file, or a value of the program, is in the hands of the operator."""
+    """Return whether a document was fetched.
+
+    A file, or a value of the program, is in the hands of the operator.
+    """
     return document_uri.startswith(("http://", "https://"))
 
 
 def zone_of(url: str, document_uri: str | None, typed: Iterable[str] = ()) -> Zone:
-    """Return the addresses to which the URL of a server may lead. Raise `DescriptionError` for one that is refused.
+    """Return the addresses to which the URL of a server may lead.
 
-    `document_uri` is the document that names it; None for a URL that the operator typed. `typed` are the other URLs
-    that the operator typed, such as that of the description itself.
+    Raises `DescriptionError` for one that is refused. `document_uri` is the document that names it; None for a URL that
+    the operator typed. `typed` are the other URLs that the operator typed, such as that of the description itself.
     """
     try:
         host = parse_url(url).host
     except (ValueError, UnicodeError):
-        raise DescriptionError(f"{url[:200]!r} is no http or https URL that can be requested: give base_url=") from None
+        raise DescriptionError(
+            f"{url[:200]!r} is not an http or https URL that can be requested: give base_url="
+        ) from None
     if document_uri is None or not is_from_network(document_uri) or origin(url) in map(origin, typed):
         return Zone.NAMED
     address = public_addresses.parse(host)
     if is_loopback_host(host) or (address is not None and not public_addresses.is_public(address)):
         raise DescriptionError(
-            f"{document_uri}: the server {url[:200]} is inside a private network, which a description from elsewhere "
+            f"{document_uri}: the server {url[:200]} is inside a private network, which a description from the network "
             "may not choose: give base_url= if it is the right one"
         )
     return Zone.PUBLIC
@@ -53,7 +58,10 @@ def zone_of(url: str, document_uri: str | None, typed: Iterable[str] = ()) -> Zo
 def permitted_origins(
     operations: Iterable[tuple[OperationObject, str]], *, base_url: str | None = None, typed: Iterable[str] = ()
 ) -> dict[str, Zone]:
-    """Return the origins of an API. Each operation comes with the URL under which it is served."""
+    """Return the origins of an API.
+
+    Each operation comes with the URL under which it is served.
+    """
     known = tuple(typed)
     found: dict[str, Zone] = {}
     for operation, url in operations:

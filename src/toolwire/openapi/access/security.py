@@ -1,4 +1,4 @@
-"""Security of an API: the schemes of its description, the requirements of operations, and signers that meet them.
+"""Security of an API: schemes, requirements of operations, and signers for them.
 
 OpenAPI 3.2 section 4.30: the requirements of an operation are alternatives, and all schemes of one requirement are
 needed together. Which alternative is used is decided when a tool is made: the first one for which the operator gave
@@ -69,7 +69,10 @@ Put: TypeAlias = Callable[[OutgoingRequest, Credential], None]
 
 
 def read_security_schemes(description: ApiDescription) -> dict[str, SecuritySchemeObject]:
-    """Return the security schemes of a description by name. Raise `DescriptionError` for one that is wrong."""
+    """Return the security schemes of a description by name.
+
+    Raises `DescriptionError` for one that is wrong.
+    """
     root = description.root
     components = root.root.get("components")
     found = components.get("securitySchemes") if isinstance(components, dict) else None
@@ -112,7 +115,7 @@ def read_security_scheme(name: str, node: Node) -> SecuritySchemeObject:
     sent = scheme.parameter_name if kind == "apiKey" else scheme.scheme
     if is_named and (_HEADER.fullmatch(sent or "") is None or spell_header(sent or "") in _NOT_FOR_SECRETS):
         raise DescriptionError(
-            f"{where}: {sent!r:.100} is no place for the credential of {name!r}. Change it by an overlay"
+            f"{where}: {sent!r:.100} is not a place for the credential of {name!r}. Change it by an overlay"
         )
     return scheme
 
@@ -195,7 +198,7 @@ def _in_cookie(request: OutgoingRequest, name: str, found: Credential) -> None:
 def _basic(request: OutgoingRequest, found: Credential) -> None:
     # RFC 7617 section 2: user-id, a colon, the password, in UTF-8.
     if ":" not in found.token:
-        raise ToolError(f"The credential for {found.name!r} is no user name and password")
+        raise ToolError(f"The credential for {found.name!r} is not a user name and password")
     _in_header(request, "authorization", f"Basic {base64.b64encode(found.token.encode()).decode()}", found)
 
 
@@ -244,7 +247,7 @@ class _Signed:
         return None if found is None else _Signed(self._signer, self._call, self._plain, found, self._number + 1)
 
     def _learned(self, headers: Mapping[str, str], nonce: str) -> bool:
-        """Take a nonce for the proofs of bound tokens, where the API asks for one (RFC 9449 section 9)."""
+        """Use a DPoP nonce that the API asks for (RFC 9449 section 9)."""
         if "use_dpop_nonce" not in headers.get("www-authenticate", ""):
             return False
         learned = [each.learn_nonce(self._plain.url, nonce) for each in self._found if each is not None]
@@ -275,7 +278,7 @@ class RequirementSigner:
     async def replaced(
         self, call: Call, found: list[Credential | None], status: int, headers: Mapping[str, str], *, is_last: bool
     ) -> list[Credential | None] | None:
-        """Return other credentials after a refusal; None where others would do no more than these."""
+        """Return new credentials after a refusal; None where new ones would not help."""
         lacking = missing_scopes(status, headers)
         if status != 401 and not lacking:
             return None
@@ -320,7 +323,7 @@ class ApiSecurity:
         if unknown:
             known = ", ".join(map(repr, schemes)) or "none"
             raise ServerError(
-                f"credentials= has {unknown[0]!r}, which is no security scheme of the API; it has: {known}"
+                f"credentials= has {unknown[0]!r}, which is not a security scheme of the API; it has: {known}"
             )
         self.schemes: Mapping[str, SecuritySchemeObject] = schemes
         self._headers = forward_headers
@@ -424,9 +427,9 @@ class ApiSecurity:
                 source.bind_to(service)
 
     def add_to(self, server: AccountOwner, named: Callable[[str], str] = str) -> None:
-        """Add the accounts of the API to the vault of the server that includes it, under the names of their schemes.
+        """Add the accounts of the API to the vault of the server that includes it.
 
-        `named` makes another name of that of a scheme.
+        They have the names of their schemes; `named` makes another name of it.
         """
         added: list[VaultAccount] = []
         try:

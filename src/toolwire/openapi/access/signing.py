@@ -34,18 +34,21 @@ class SignedRequest(Protocol):
         """Return the request to send. No log and no error text may show it."""
 
     def repeated(self) -> SignedRequest:
-        """Return the request to send it once more. What is good for one request, such as a proof, is made anew."""
+        """Return the request for a second attempt.
+
+        What is good for one request, such as a proof, is made anew.
+        """
 
     async def again(self, status: int, headers: Mapping[str, str]) -> SignedRequest | None:
-        """Return the request with other credentials, because the API refused these with 401 or 403.
+        """Return the request with other credentials after a 401 or 403.
 
         `headers` are those of the answer, by lower-case name. None: other credentials would not help, and the answer is
-        what the API says. Raise `UrlRequired` or `ToolError` where somebody has to do something about the account.
+        what the API says. Raise `UrlRequired` or `ToolError` where a person has to do something about the account.
         """
 
 
 class Signer(Protocol):
-    """Puts the credentials that one operation needs into requests."""
+    """Adds the credentials that one operation needs to requests."""
 
     async def sign(self, call: Call, request: OutgoingRequest) -> SignedRequest:
         """Return the request with the credentials of the caller; leave `request` as it is.

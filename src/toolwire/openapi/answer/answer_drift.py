@@ -28,8 +28,8 @@ class AnswerDrift:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
-    def of(self, operation: str, schema: dict[str, Any]) -> OperationDrift:
-        """Return the comparison of one operation's answers with the schema of its description."""
+    def for_operation(self, operation: str, schema: dict[str, Any]) -> OperationDrift:
+        """Return the comparison of an operation's answers with its described schema."""
         return OperationDrift(operation, schema, self.counts)
 
 

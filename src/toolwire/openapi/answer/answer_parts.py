@@ -1,4 +1,7 @@
-"""The readers of an operation's answers beside plain JSON and text. They are chosen when its tool is made."""
+"""The readers of an operation's answers, beside plain JSON and text.
+
+They are chosen when its tool is made.
+"""
 
 from __future__ import annotations
 
@@ -75,11 +78,11 @@ class _Readers:
         self._answers = answers
         self._tool = definition.name
         self._select = definition.select
-        self._limits = AnswerLimits.of(settings, answers.max_bytes)
+        self._limits = AnswerLimits.from_settings(settings, answers.max_bytes)
         self._max_items = settings.max_items
         self._large = LargeAnswers(kept, self._limits, definition.name, definition.select)
         self._binary = BinaryAnswers(kept, self._limits, definition.name)
-        self._pagination = Pagination.of(definition) if answers.operation.is_read else None
+        self._pagination = Pagination.from_definition(definition) if answers.operation.is_read else None
         streams = [media for media in _success_media(definition) if essence(media.media_type) in STREAMS]
         self._has_whole_events = any(media.item_schema is not None for media in streams)
         self._cache = cache
@@ -87,7 +90,7 @@ class _Readers:
     # --- JSON and text ---
 
     async def json(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
-        """Make a result of a JSON answer: the part that was asked for, with the next page, and not too large."""
+        """Make a result of a JSON answer: the selected part, paged and not too large."""
         try:
             value = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -110,7 +113,7 @@ class _Readers:
         left_out.update(lost)
         text = data if shown is value else msgspec.json.encode(shown)
         if not self._large.fits(text):
-            shown, more, cut = await self._large.shown(exchange.call, shown, text)
+            shown, more, cut = await self._large.fit_value(exchange.call, shown, text)
             left_out.update(cut)
             notes = [*more, *notes]
         return self._answers.json_result(
@@ -120,10 +123,10 @@ class _Readers:
     async def _pages(
         self, exchange: Exchange, value: Any
     ) -> tuple[Any, list[Any], tuple[str, ...] | None, OmittedParts]:
-        """Return an answer with the items of further pages, remarks, and the way to a list that is not whole.
+        """Collect the items of further pages.
 
-        The last value has the members of earlier pages that the answer lacks. Without `max_items` an answer is one
-        page, and is whole.
+        Returns the answer, remarks, the path to a list that is not whole, and the members of earlier pages that the
+        answer lacks. Without `max_items` an answer is one page, and is whole.
         """
         lost = OmittedParts()
         if self._pagination is None:
@@ -160,7 +163,7 @@ class _Readers:
         if self._large.fits(data):
             return self._answers.text_result(exchange, data)
         return self._answers.preview(
-            *await self._large.shown_text(exchange.call, text_of(data, exchange.answer.header("content-type") or ""))
+            *await self._large.fit_text(exchange.call, text_of(data, exchange.answer.header("content-type") or ""))
         )
 
     async def too_large(self, exchange: Exchange, beginning: bytes) -> t.CallToolResult:
@@ -188,7 +191,9 @@ class _Readers:
         notes: list[Any] = []
         if items.stopped is not None:
             notes = [t.TextContent(f"[The stream was not read to its end: {items.stopped}.]")]
-        shown, more, left_out = await self._large.shown(exchange.call, items.values, msgspec.json.encode(items.values))
+        shown, more, left_out = await self._large.fit_value(
+            exchange.call, items.values, msgspec.json.encode(items.values)
+        )
         if items.stopped is not None:
             left_out.add(("-",))
         return self._answers.preview(shown, [*more, *notes], left_out)
@@ -248,9 +253,9 @@ class _Readers:
 
 
 def _called(call: Call, tool: str) -> str:
-    """Return the name of a tool that the model knows: a prefix or a shape may have changed it.
+    """Return the name of the tool that the model knows.
 
-    A bridge names operations as they are.
+    A prefix or a shape may have changed it. A bridge names operations as they are.
     """
     params = call.params
     return params.name if call.outer is None and isinstance(params, t.CallToolRequestParams) else tool
@@ -262,7 +267,10 @@ def _success_media(definition: ToolDefinition) -> list[MediaTypeObject]:
 
 
 def _size(exchange: Exchange) -> int | None:
-    """Return how long the API says that its answer is; None where it says nothing, or where it is packed."""
+    """Return the length of the answer that the API declares.
+
+    None where it says nothing, or where the answer is compressed.
+    """
     answer = exchange.answer
     length = answer.header("content-length") or ""
     is_plain = answer.header("content-encoding") in (None, "identity")

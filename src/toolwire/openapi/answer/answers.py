@@ -1,4 +1,4 @@
-"""Answers of an API as results of a tool: by status, by media type, and by what was published about them.
+"""Turn answers of an API into tool results, by status, media type and schema.
 
 APIs answer what their descriptions do not say. So the schema of an answer is a hint and never a reason to fail. The
 text of a result is the whole answer, and so is its structured content: the published schema takes any member. A
@@ -58,7 +58,10 @@ BodyReader: TypeAlias = Callable[[Exchange, bytes], Awaitable[t.CallToolResult]]
 
 
 class AnswerParts(Struct, kw_only=True):
-    """The parts of reading an operation's answers beside plain JSON and text. They are chosen when its tool is made."""
+    """Readers of an operation's answers, beside plain JSON and text.
+
+    They are chosen when its tool is made.
+    """
 
     prepare: Prepare | None = None
     before: Before | None = None
@@ -97,7 +100,7 @@ class Answers:
         self._schema = published
         self._validator: Validator | None = None
         self._is_strict = output == "strict"
-        self._drift = None if drift is None or true is None else drift.of(operation.name, true)
+        self._drift = None if drift is None or true is None else drift.for_operation(operation.name, true)
         self._parts = AnswerParts()
         self._readers: dict[str, AnswerReader] = {}
 
@@ -226,7 +229,7 @@ class Answers:
     def preview(
         self, shown: Any, notes: Sequence[Any] = (), left_out: OmittedParts | None = None, content: Sequence[Any] = ()
     ) -> t.CallToolResult:
-        """Make a result of a part of an answer, or of what was made of it. It is compared to no description.
+        """Make a result of a part of an answer, without comparing it to a schema.
 
         A text that is not JSON is a `str`. `left_out` has the parts of the answer that `shown` does not have. `content`
         are blocks that stand for the answer, such as an image, in place of a text.
@@ -259,10 +262,11 @@ class Answers:
         notes: Sequence[Any],
         left_out: OmittedParts | None = None,
     ) -> t.CallToolResult:
-        """Make a result whose structured content fits what was published. `written` is None for what is not JSON.
+        """Make a result whose structured content fits the published schema.
 
-        2025-06-18 server/tools onwards: with an output schema, a success has structured content that fits. Clients
-        refuse any other. So the part that fits is sent, what is left out is named, and the text has everything.
+        `written` is None for what is not JSON. 2025-06-18 server/tools onwards: with an output schema, a success has
+        structured content that fits. Clients refuse any other. So the part that fits is sent, what is left out is
+        named, and the text has everything.
         """
         left_out = left_out or OmittedParts()
         if self._schema is None:
@@ -304,7 +308,10 @@ class Answers:
     # --- failures ---
 
     async def _failed(self, exchange: Exchange) -> t.CallToolResult:
-        """Make the error of a tool. No status of the API is one of ours: its 401 is not about the sign-in to us."""
+        """Make a tool error of a failed answer.
+
+        A status of the API is not one of ours: its 401 is not about the sign-in to us.
+        """
         answer = exchange.answer
         status = answer.status
         if status < 400:
@@ -365,7 +372,7 @@ def _phrase(status: int) -> str:
 
 
 def text_of(data: bytes, content_type: str) -> str:
-    """Return the text of a body in the encoding that its content type names, or in UTF-8."""
+    """Decode a body in the encoding of its content type, or in UTF-8."""
     charset = _CHARSET.search(content_type)
     try:
         return data.removeprefix(_BOM).decode(charset[1] if charset is not None else "utf-8", "replace")
@@ -374,7 +381,10 @@ def text_of(data: bytes, content_type: str) -> str:
 
 
 def _said(data: bytes, content_type: str) -> str:
-    """Return what the body of a failure says: a problem (RFC 9457) in words, or its text. The caller cuts it."""
+    """Return the message of a failure: a problem (RFC 9457) or a text.
+
+    The caller cuts it.
+    """
     media_type = content_type.partition(";")[0].strip().lower()
     if not data or media_type in _HTML:
         return ""

@@ -1,4 +1,4 @@
-"""Answers that are bytes: images and sounds in the result up to a size, everything else as a link to a resource."""
+"""Binary answers: small images and sounds in the result, the rest as links."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_binary(media_type: str) -> bool:
 
 
 def file_name(disposition: str | None) -> str | None:
-    """Return the name of the file in a `Content-Disposition`, without its folders; None where there is none."""
+    """Return the file name in a `Content-Disposition`, without folders; None if missing."""
     if disposition is None:
         return None
     starred = _STARRED.search(disposition)
@@ -62,7 +62,7 @@ def file_name(disposition: str | None) -> str | None:
 
 
 class BinaryAnswers:
-    """The bytes that one operation answers with."""
+    """Makes results of the bytes that one operation answers with."""
 
     def __init__(self, kept: KeptResults, limits: AnswerLimits, name: str) -> None:
         """`name` is that of the tool."""
@@ -71,7 +71,7 @@ class BinaryAnswers:
         self._name = name
 
     async def blocks(self, call: Call, data: bytes, media_type: str, headers: Mapping[str, str]) -> list[Any]:
-        """Return the content of a result that has all of the bytes, or a link to them."""
+        """Return content blocks with all of the bytes, or with a link to them."""
         media_type = media_type or "application/octet-stream"
         if len(data) <= self._limits.inline_bytes:
             if media_type.startswith("image/"):
@@ -86,7 +86,10 @@ class BinaryAnswers:
         return await self._kept.link(call, data, media_type, name, said, which="It", lost=lost, meta=meta)
 
     def cut(self, media_type: str, size: int | None) -> list[Any]:
-        """Return the content for bytes of which not all were read. A part of them is of no use."""
+        """Return the content for bytes that were not read completely.
+
+        A part of them is of no use.
+        """
         of = "" if size is None else f", and has {size:,}"
         most = f"more than the {self._limits.max_bytes:,} bytes that are read{of}"
         return [t.TextContent(f"[The answer is {printable(media_type[:100])} of {most}. It was not kept.]")]

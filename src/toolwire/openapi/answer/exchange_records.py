@@ -1,4 +1,4 @@
-"""The part of an audit line that says which requests to an API a call made."""
+"""The part of an audit line about the API requests of a call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class RecordedExchange(Protocol):
 
 
 def record_exchange(exchange: RecordedExchange, status: int | None) -> None:
-    """Note an exchange for the audit line of its call. `status` is None where there was no answer."""
+    """Record a request for the audit line of its call.
+
+    `status` is None where there was no answer.
+    """
     call = exchange.call
     while call.outer is not None:
         call = call.outer

@@ -36,10 +36,13 @@ class ItemDecoder(Protocol):
 
 
 class _Events:
-    """Server-sent events. The data of an event is JSON where it can be read as such."""
+    """Server-sent events.
+
+    The data of an event is JSON where it can be read as such.
+    """
 
     def __init__(self, limit: int, whole_events: bool) -> None:
-        """`whole_events`: an item is the event with its fields, as an `itemSchema` of OpenAPI 3.2 describes it."""
+        """`whole_events`: an item is an event with its fields (`itemSchema` of OpenAPI 3.2)."""
         self._decoder = SSEDecoder(limit)
         self._whole = whole_events
 
@@ -118,7 +121,10 @@ async def read_items(
     max_items: int | None = None,
     whole_events: bool = False,
 ) -> Items:
-    """Read a stream, report each item as progress, and return all of them up to the limits."""
+    """Read a stream and report each item as progress.
+
+    Returns all items up to the limits.
+    """
     decoder = _decoder(response.media_type, limits.max_bytes, whole_events)
     most = MAX_ITEMS if max_items is None else max_items
     values: list[Any] = []
@@ -153,7 +159,7 @@ def _report(call: Call, values: list[Any], value: Any) -> None:
 
 
 async def _in_time(call: Call, response: HttpResponse) -> AsyncIterator[bytes | None]:
-    """Yield the chunks of a body, and None when the time of the call is nearly over."""
+    """Yield the chunks of a body, and None when the call's time is nearly over."""
     chunks = response.chunks()
     following: asyncio.Future[bytes | None] | None = None
     try:

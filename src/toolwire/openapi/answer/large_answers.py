@@ -1,4 +1,4 @@
-"""Answers that are larger than a model can use: a cap while they are read, a preview, and the whole as a resource.
+"""Answers too large for a model: limits, previews, and the whole as a resource.
 
 A preview has the shape of the answer. Only lists, texts and deep members are shorter, so it still fits an output
 schema that asks for nothing in particular. Behind it stands how large the whole is, which members it has, and where it
@@ -34,15 +34,18 @@ _NOTE_TOKENS: Final = 400
 
 
 class AnswerLimits(Struct, frozen=True):
-    """The bytes of an answer that are read, and the part of it that the model gets."""
+    """Limits for the bytes that are read, and for what the model gets."""
 
     max_bytes: int = MAX_BYTES
     max_tokens: int = MAX_TOKENS
     inline_bytes: int = INLINE_BYTES
 
     @classmethod
-    def of(cls, settings: OperationSettings, max_bytes: int = MAX_BYTES) -> AnswerLimits:
-        """Return the limits of an operation. `max_bytes` holds where its settings say nothing."""
+    def from_settings(cls, settings: OperationSettings, max_bytes: int = MAX_BYTES) -> AnswerLimits:
+        """Return the limits of an operation.
+
+        `max_bytes` holds where its settings say nothing.
+        """
         return cls(
             max_bytes if settings.max_bytes is None else settings.max_bytes,
             MAX_TOKENS if settings.max_tokens is None else settings.max_tokens,
@@ -65,7 +68,7 @@ class LargeAnswers:
     """The previews of one operation, and the place where the wholes are kept."""
 
     def __init__(self, kept: KeptResults, limits: AnswerLimits, name: str, select: str | None = None) -> None:
-        """`name` is that of the tool. `select` is the argument by which the model asks for a part."""
+        """`name` is that of the tool, and `select` the argument that selects a part."""
         self.kept = kept
         self.limits = limits
         self._name = name
@@ -78,7 +81,7 @@ class LargeAnswers:
             return True  # A token has at least one byte.
         return len(text) <= most * _BYTES_OF_TOKEN and count_tokens(text.decode(errors="replace")) <= most
 
-    async def shown(self, call: Call, value: Any, text: bytes) -> Shown:
+    async def fit_value(self, call: Call, value: Any, text: bytes) -> Shown:
         """Return a JSON value, or its preview where its text is too large."""
         if self.fits(text):
             return Shown(value, [], OmittedParts())
@@ -87,7 +90,7 @@ class LargeAnswers:
         said += outline(value, preview) + _missing(left_out)
         return Shown(preview, await self._notes(call, said, text.decode(errors="replace")), left_out)
 
-    async def shown_text(self, call: Call, text: str) -> Shown:
+    async def fit_text(self, call: Call, text: str) -> Shown:
         """Return a text, or its beginning where it is too large."""
         encoded = text.encode(errors="replace")
         if self.fits(encoded):
@@ -96,7 +99,7 @@ class LargeAnswers:
         return Shown(self._head(text), await self._notes(call, said, text, "text/plain"), _all_that_follows())
 
     async def cut(self, call: Call, data: bytes, is_json: bool, size: int | None) -> Shown:
-        """Return the beginning of an answer whose first `max_bytes` were read, and no more of it.
+        """Return the beginning of an answer of which only `max_bytes` were read.
 
         `size` is its length, where the API says it. The value is a text where no JSON can be made of it.
         """

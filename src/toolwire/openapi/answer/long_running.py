@@ -1,4 +1,4 @@
-"""Operations that go on after their answer: 202, and an address where their end can be seen.
+"""Operations that continue after a 202 answer, with an address for their state.
 
 The call waits for the end, and looks as often as the API asks for. As a task it may wait for as long as tasks may run:
 a call that may become a task becomes one when the API says 202. Any other call waits within its time. After that its
@@ -85,7 +85,7 @@ class LongRunning:
     """The waiting for the end of one operation."""
 
     def __init__(self, answers: Answers, operation: OperationObject, paths: Mapping[str, str] | None = None) -> None:
-        """`paths` are the templates of operations that GET something, by their ids: links name operations so."""
+        """`paths` are the templates of GET operations by id, because links name operations so."""
         self._answers = answers
         self._operation = operation
         self._paths = paths or {}
@@ -104,7 +104,7 @@ class LongRunning:
                 await call.task_run.detach()
                 call.asking = None  # From here on questions are those of the task, also for a call inside another one.
             except ProtocolError as error:
-                log.warning("a call could not become a task, and goes on as a call: %s", error.message)
+                log.warning("a call could not become a task, and continues as a call: %s", error.message)
         pauses = Backoff(first=FIRST_SECONDS, longest=MAX_SECONDS, jitter=False)
         pause = _pause(accepted.retry_after, pauses.after(None))
         looks = 0
@@ -132,7 +132,10 @@ class LongRunning:
                 return await self._ended(exchange, data, told)
 
     async def _ended(self, exchange: Exchange, data: bytes, told: Any) -> t.CallToolResult:
-        """Make the result of an operation that succeeded: of what it made, where that has an address."""
+        """Make the result of an operation that succeeded.
+
+        If the answer names what was made, that is read.
+        """
         made = exchange.answer.header("location")
         if made is None and isinstance(told, dict):
             made = told.get("resourceLocation") if isinstance(told.get("resourceLocation"), str) else None
@@ -166,7 +169,10 @@ class LongRunning:
         return None
 
     def _linked(self, exchange: Exchange, link: Any, told: Any) -> str | None:
-        """Return the address that a Link Object leads to, where its operation is a GET with values for its path."""
+        """Return the address of a Link Object.
+
+        None unless its operation is a GET with values for its path.
+        """
         if not isinstance(link, dict):
             return None
         template = self._paths.get(str(link.get("operationId"))) or _path_in(link.get("operationRef"))
@@ -196,7 +202,7 @@ def _path_in(reference: Any) -> str | None:
 
 
 def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
-    """Return the value of a parameter of a link: a runtime expression about the answer, or a constant."""
+    """Return the value of a link parameter: a runtime expression or a constant."""
     if not isinstance(expression, str) or not expression.startswith("$"):
         return str(expression) if isinstance(expression, str | int) else None
     found = _EXPRESSION.fullmatch(expression)
@@ -212,7 +218,7 @@ def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
 
 
 def state_of(told: Any) -> str | None:
-    """Return `running`, `failed` or `done`, where an answer tells a state; None where it is no such answer."""
+    """Return `running`, `failed` or `done`, if an answer has a state; otherwise None."""
     if not isinstance(told, dict):
         return None
     if isinstance(told.get("done"), bool):

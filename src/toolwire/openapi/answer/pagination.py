@@ -1,4 +1,4 @@
-"""Pages of lists: how an operation is asked for the next page, and whether its answer says that there is one.
+"""Pages of lists: the arguments for the next page, and whether there is one.
 
 The names of parameters and members are compared without case and punctuation, because APIs agree on little else.
 Nothing is followed by itself. The next call is a hint in the result. With `max_items` the pages are followed inside one
@@ -155,7 +155,7 @@ _OTHERS: Final = re.compile(r"[^a-z0-9]")
 
 
 def _plain(name: str) -> str:
-    """Return a name without case and punctuation; nothing for one that is longer than any that is known here."""
+    """Return a name without case and punctuation; empty for a very long one."""
     return _known_plain(name) if len(name) <= _MAX_NAME else ""
 
 
@@ -183,7 +183,7 @@ class Items(NamedTuple):
 
 
 class Pagination(Struct, frozen=True):
-    """The arguments by which one operation is paged."""
+    """The arguments with which one operation is paged."""
 
     page: str | None = None
     offset: str | None = None
@@ -194,8 +194,8 @@ class Pagination(Struct, frozen=True):
     schemas: Mapping[str, Any] = {}
 
     @classmethod
-    def of(cls, definition: ToolDefinition) -> Pagination:
-        """Find the arguments of a tool that are about pages."""
+    def from_definition(cls, definition: ToolDefinition) -> Pagination:
+        """Find the paging arguments of a tool."""
         schemas = definition.input_schema.get("properties", {})
         numbers = {_plain(each.name): each.name for each in definition.arguments if _is_number(schemas, each.name)}
         texts = {_plain(each.name): each.name for each in definition.arguments if each.name not in numbers.values()}
@@ -233,7 +233,10 @@ class Pagination(Struct, frozen=True):
     # --- addresses ---
 
     def _arguments_of(self, following: str, url: str) -> dict[str, Any] | None:
-        """Return the arguments that lead to an address; None where other things differ than known arguments."""
+        """Return the arguments that lead to an address.
+
+        None where more than known arguments differ.
+        """
         there, here = urlsplit(following), urlsplit(url)
         if (there.scheme, there.netloc, there.path) != (here.scheme, here.netloc, here.path):
             return None
@@ -288,7 +291,7 @@ class Pagination(Struct, frozen=True):
         return NextPage({argument: following}, is_certain=more is True)
 
     def _first(self, argument: str, is_page: bool) -> int:
-        """Return the value of the first page: pages are counted from one, unless the schema says otherwise."""
+        """Return the number of the first page: one, unless the schema says zero."""
         default = self._default(argument)
         schema = self.schemas.get(argument)
         is_from_zero = not is_page or (isinstance(schema, dict) and schema.get("minimum") == 0)
@@ -310,7 +313,7 @@ def _is_number(schemas: Mapping[str, Any], name: str) -> bool:
 
 
 def next_link(header: str | None, url: str) -> str | None:
-    """Return the address in a `Link` header whose relation is `next` (RFC 8288); None without one."""
+    """Return the address of the `next` link in a `Link` header (RFC 8288), or None."""
     if header is None or "next" not in header:
         return None
     for link in _LINK.finditer(header[:_MAX_LINK]):
@@ -321,7 +324,7 @@ def next_link(header: str | None, url: str) -> str | None:
 
 
 def join_link(url: str, reference: str) -> str | None:
-    """Return the HTTP URL of a link in the answer of a URL; None for any other link."""
+    """Return the HTTP URL of a link in an answer; None for any other link."""
     try:
         joined = urljoin(url, reference.strip())
         return joined if urlsplit(joined).scheme in ("http", "https") else None
@@ -339,7 +342,7 @@ def _next_url(value: Any, url: str) -> str | None:
 
 
 def _members(value: Any, names: frozenset[str]) -> Iterator[Any]:
-    """Yield the members of these names: of the answer, and of the objects in it that tell about pages."""
+    """Yield the members with these names, in the answer and its objects about pages."""
     if not isinstance(value, dict):
         return
     inner: list[Any] = [value]
@@ -367,7 +370,7 @@ def _says_more(value: Any) -> bool | None:
 
 
 def _is_before_the_end(value: Any, pages: int | None, seen: int) -> bool | None:
-    """Compare the pages or items that were seen with the totals of an answer; return None without any."""
+    """Return whether more follows, by the totals of an answer; None without totals."""
     for member in _members(value, _TOTAL_PAGES) if pages is not None else ():
         if type(member) is int and pages is not None:
             return pages < member
@@ -382,7 +385,7 @@ def total_in(value: Any) -> int | None:
 
 
 def items_in(value: Any, depth: int = 0) -> Items | None:
-    """Return the list of an answer; None where it has none, or several that could be meant."""
+    """Return the list of an answer; None without one, or with several candidates."""
     if isinstance(value, list):
         return Items((), value)
     if not isinstance(value, dict) or depth > 2:
@@ -470,9 +473,9 @@ def merge_pages(
 async def follow(
     exchange: Exchange, pagination: Pagination, value: Any, following: NextPage, max_items: int, max_bytes: int
 ) -> Followed:
-    """Get the pages behind a first one, each as progress, while their items are not more than `max_items`.
+    """Fetch the next pages, each as progress, up to `max_items` items.
 
-    A page is taken as a whole or not at all, so that the next call goes on behind the last item.
+    A page is taken as a whole or not at all, so that the next call begins behind the last item.
     """
     call = exchange.call
     found = items_in(value)

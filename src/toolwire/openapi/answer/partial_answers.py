@@ -1,4 +1,4 @@
-"""Parts of answers: the optional argument `select`, by which a model asks for the members that it needs."""
+"""Parts of answers: the optional argument `select` names the members that are needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _MISSING: Final = object()
 
 
 def offer_select(input_schema: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return an input schema with one optional argument more, and the name of that; None if its names are taken."""
+    """Add the optional argument `select` to an input schema.
+
+    Returns the schema and the name of the argument, which is None if its names are taken.
+    """
     properties = input_schema.get("properties", {})
     name = next((each for each in _SELECT_NAMES if each not in properties), None)
     if name is None:
@@ -31,16 +34,18 @@ def offer_select(input_schema: dict[str, Any]) -> tuple[dict[str, Any], str | No
 
 
 class NothingSelected(Exception):
-    """The answer has none of the members that were asked for. The text says which it has."""
+    """The answer has none of the selected members.
+
+    The text says which it has.
+    """
 
 
 def selected(value: Any, paths: list[str] | str, left_out: OmittedParts | None = None) -> Any:
-    """Return the parts of an answer that are named, in the shape that the answer has.
+    """Return the selected parts of an answer, in the shape of the answer.
 
-    `left_out` gets the parts that are not named.
-
-    A path is a JSON Pointer (RFC 6901), or the name of a member. A step that is no index goes into each item of a list.
-    A list that stands alone in an object is searched too, because the names of its items are what people mean.
+    `left_out` gets the parts that are not named. A path is a JSON Pointer (RFC 6901), or the name of a member. A step
+    that is not an index goes into each item of a list. A list that stands alone in an object is searched too, because
+    the names of its items are what people mean.
     """
     wanted: dict[str, Any] = {}
     for path in [paths] if isinstance(paths, str) else paths[:MAX_PATHS]:
@@ -71,7 +76,10 @@ def _steps(path: str) -> list[str]:
 
 
 def _add(wanted: dict[str, Any], steps: list[str]) -> None:
-    """Add a path to a tree of names. A name without any below it means all of its value."""
+    """Add a path to a tree of names.
+
+    A name without any below it means all of its value.
+    """
     *before, last = steps
     for step in before:
         if wanted.get(step) == {}:

@@ -1,4 +1,4 @@
-"""Smaller forms of JSON values: previews of the same shape, their outline in words, and the value of a cut text."""
+"""Smaller forms of JSON values: previews, outlines, and the values of cut texts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _smaller_object(
 
 
 def outline(value: Any, preview: Any, *, is_beginning: bool = False) -> str:
-    """Say how many items and which members a value has, and how many of them the preview shows."""
+    """Describe how many items and members a value has, and how many are shown."""
     return " ".join(_outlined(value, preview, "more than " if is_beginning else ""))
 
 
@@ -133,7 +133,7 @@ _CLOSERS: Final = {b"{": b"}", b"[": b"]"}
 
 
 def closed_json(data: bytes) -> Any:
-    """Return the value of a JSON text that breaks off, up to its last whole member; None where there is none."""
+    """Return the value of a cut JSON text, up to its last whole member."""
     still_open: list[bytes] = []
     end, closers = 0, b""
     for found in _TOKENS.finditer(data):

@@ -31,7 +31,7 @@ MAX_AGE: Final = 86_400.0
 _CHANGING: Final = frozenset(
     {"traceparent", "tracestate", "baggage", "x-request-id", "if-none-match", "if-modified-since"}
 )
-# RFC 9111 section 4.2.2 lists more statuses. Others than these are no results here.
+# RFC 9111 section 4.2.2 lists more statuses. Any other status is not a result here.
 _STORABLE: Final = frozenset({200, 203})
 _DIRECTIVE: Final = re.compile(r'([a-z-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,]*)))?')
 
@@ -43,7 +43,10 @@ def directives(header: str | None) -> dict[str, str]:
 
 
 def fresh_seconds(headers: Mapping[str, str], now: float) -> float:
-    """Return for how many seconds an answer may be used without asking (RFC 9111 section 4.2.1). Nothing is guessed."""
+    """Return for how many seconds an answer is fresh (RFC 9111 section 4.2.1).
+
+    Nothing is guessed.
+    """
     said = directives(headers.get("cache-control"))
     if "no-cache" in said or "no-store" in said:
         return 0.0
@@ -71,7 +74,7 @@ def _date(text: str | None) -> float | None:
 
 
 def _may_be_kept(headers: Mapping[str, str], seconds: float) -> bool:
-    """Return whether an answer that is fresh for so many seconds is of any use later."""
+    """Return whether an answer can be of use later."""
     can_be_asked = "etag" in headers or "last-modified" in headers
     is_never_alike = "*" in headers.get("vary", "")
     is_forbidden = "no-store" in directives(headers.get("cache-control"))
@@ -119,7 +122,7 @@ class KeptAnswer(HttpResponse):
 
 
 class ResponseCache:
-    """The answers of one API, in the memory of this process. The one that was used least recently goes first."""
+    """The answers of one API, in memory; the least recently used go first."""
 
     def __init__(
         self,
@@ -135,9 +138,9 @@ class ResponseCache:
         )
 
     def fresh(self, exchange: Exchange) -> HttpResponse | None:
-        """Return an answer that may be used without asking; None where there is none.
+        """Return an answer that is still fresh; None where there is none.
 
-        Where an answer is there that is too old for that, the signed request is made conditional.
+        Where there is one that is too old for that, the signed request is made conditional.
         """
         if not self._answers:
             return None
@@ -184,14 +187,17 @@ class ResponseCache:
         self._answers.put(key, _Stored(url, response.status, dict(headers), body, self._clock() + seconds))
 
     def forget(self, url: str) -> None:
-        """Forget the answers of an address for all callers, because something was written there (RFC 9111 4.4)."""
+        """Remove the answers of an address for all callers, after a write (RFC 9111 4.4)."""
         address = url.partition("?")[0]
         for key in [key for key, stored in self._answers.items() if stored.url.partition("?")[0] == address]:
             self._answers.pop(key)
 
 
 def cache_hint(exchange: Exchange) -> Cache:
-    """Return how long, and by whom, the answer of a read may be kept, for clients. Nothing is guessed."""
+    """Return how long, and by whom, clients may keep the answer.
+
+    Nothing is guessed.
+    """
     answer = exchange.answer
     # What a redirect, several pages or an operation that went on led to is more than one answer.
     if exchange.request.url != exchange.address or answer.status not in _STORABLE:
@@ -204,7 +210,10 @@ def cache_hint(exchange: Exchange) -> Cache:
 
 
 def _key(exchange: Exchange) -> bytes:
-    """Return the name of an answer. It has all headers of the request, so that `Vary` needs no further look."""
+    """Return the cache key of a request.
+
+    It has all headers of the request, so that `Vary` needs no check.
+    """
     request = exchange.signed
     digest = hashlib.sha256((principal_key(exchange.call.principal) or "").encode())
     digest.update(f"\0{request.method}\0{request.url}".encode(errors="replace"))

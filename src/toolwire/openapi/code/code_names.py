@@ -1,7 +1,7 @@
-"""Names in written code: of functions, parameters and classes, made of names that a description chose.
+"""Names in written code, made from names in the description.
 
-A description is written by somebody else. Only ASCII letters, digits and `_` of its names reach the code, and no name
-is a keyword or one that the code uses itself.
+A description comes from a remote party. Only ASCII letters, digits and `_` of its names reach the code, and no name is
+a keyword or one that the code uses itself.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class PythonNames:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
-    def take(self, wanted: str) -> str:
-        """Return the name, or another one like it where it is taken."""
+    def reserve(self, wanted: str) -> str:
+        """Reserve a name and return it, with a number where it is used already."""
         name = f"{wanted}_" if keyword.iskeyword(wanted) or wanted in self._taken else wanted
         number = 2
         while name in self._taken:
@@ -37,13 +37,19 @@ class PythonNames:
 
 
 def snake_name(text: str, instead: str) -> str:
-    """Return a name for a function or a parameter: `pet_id` for `petId`; `instead` where nothing is left of it."""
+    """Return a name for a function or parameter: `pet_id` for `petId`.
+
+    `instead` is used where nothing is left of it.
+    """
     name = "_".join(_words(text)).lower()[:_MAX_NAME].rstrip("_")
     return _not_a_number(name, instead) or instead
 
 
 def class_name(text: str, instead: str) -> str:
-    """Return a name for a class: `NewPet` for `new-pet`; `instead` where nothing is left of it."""
+    """Return a name for a class: `NewPet` for `new-pet`.
+
+    `instead` is used where nothing is left of it.
+    """
     name = "".join(word[:1].upper() + word[1:] for word in _words(text))[:_MAX_NAME]
     return _not_a_number(name, instead) or instead
 
@@ -59,5 +65,8 @@ def _not_a_number(name: str, before: str) -> str:
 
 
 def is_member_name(text: str) -> bool:
-    """Return whether a member of a class may be called so. A name with two underscores would be mangled."""
+    """Return whether a member of a class may have this name.
+
+    A name with two underscores would be mangled.
+    """
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and not text.startswith("__")

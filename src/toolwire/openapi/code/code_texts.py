@@ -1,4 +1,7 @@
-"""Texts in written code: literals and docstrings. No text of a description can end the one that it stands in."""
+"""Literals and docstrings in written code.
+
+No text of a description can end the one that it stands in.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def _escaped(line: str) -> str:
 
 
 def _opened(text: str) -> str:
-    """Return the first line of a docstring, which must not begin with the quote before it."""
+    """Escape a quote at the beginning of a docstring."""
     return f"\\{text}" if text.startswith('"') else text
 
 

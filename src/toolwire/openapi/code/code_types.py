@@ -45,7 +45,10 @@ class WrittenType(Struct, frozen=True):
 
 
 class TypeWriter:
-    """Writes the types of one module. `names` are those of its classes; several writers may share them."""
+    """Writes the types of one module.
+
+    `names` are those of its classes; several writers may share them.
+    """
 
     def __init__(self, schemas: JsonSchemas, names: PythonNames, *, is_input: bool) -> None:
         self._schemas = schemas
@@ -62,7 +65,10 @@ class TypeWriter:
         return [each for each in self._written.values() if each is not None]
 
     def expression(self, schema: Any, hint: str) -> str:
-        """Return the type of a value. `hint` is a name for an object that has none."""
+        """Return the type of a value.
+
+        `hint` is a name for an object that has none.
+        """
         return text_of(self._kinds(schema, hint, 0))
 
     # -- Kinds of values -----------------------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ class TypeWriter:
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return _ANY
         if (name := target_of(schema)) is not None:
-            return self._of_reference(name, depth)
+            return self._reference_kinds(name, depth)
         if "const" in schema or isinstance(schema.get("enum"), list):
             return self._values(schema, hint)
         for keyword in ("anyOf", "oneOf"):
@@ -85,10 +91,10 @@ class TypeWriter:
         if kinds is None:
             kinds = "object" if "properties" in schema else "array" if "items" in schema else None
         if isinstance(kinds, list):
-            return united([self._of_type(kind, schema, hint, depth) for kind in kinds])
-        return self._of_type(kinds, schema, hint, depth)
+            return united([self._type_kinds(kind, schema, hint, depth) for kind in kinds])
+        return self._type_kinds(kinds, schema, hint, depth)
 
-    def _of_type(self, kind: Any, schema: Schema, hint: str, depth: int) -> Kinds:
+    def _type_kinds(self, kind: Any, schema: Schema, hint: str, depth: int) -> Kinds:
         if kind == "object":
             return {"object": self._object(schema, hint, depth)}
         if kind == "array":
@@ -97,12 +103,12 @@ class TypeWriter:
         plain = _SIMPLE_TYPES.get(kind) if isinstance(kind, str) else None
         return _ANY if plain is None else {plain: plain}
 
-    def _of_reference(self, name: str, depth: int) -> Kinds:
+    def _reference_kinds(self, name: str, depth: int) -> Kinds:
         found = self._of_definition.get(name)
         if found is not None:
             return found
         if name in self._reading:
-            return _ANY  # A definition that is no object contains itself.
+            return _ANY  # A definition that is not an object contains itself.
         content = self._schemas.definition(name).schema
         hint = class_name(name, "Model")
         if self._is_object(content):
@@ -149,14 +155,14 @@ class TypeWriter:
                 return _OBJECT
             return f"dict[str, {text_of(self._kinds(rest, f'{hint}Value', depth + 1))}]"
         if isinstance(rest, dict) and rest:
-            return _OBJECT  # A TypedDict has its own members and no others.
+            return _OBJECT  # A TypedDict has only its own members.
         name = self._reserved(hint)
         self._write_object(name, schema, depth)
         return name
 
     def _reserved(self, hint: str) -> str:
         wanted = class_name(hint, "Model")
-        name = self._names.take(f"{wanted}Input" if self._is_input and self._names.has(wanted) else wanted)
+        name = self._names.reserve(f"{wanted}Input" if self._is_input and self._names.has(wanted) else wanted)
         self._written[name] = None
         return name
 
@@ -230,7 +236,10 @@ def text_of(kinds: Mapping[str, str]) -> str:
 
 
 def united(found: Iterable[Kinds]) -> Kinds:
-    """Return the type of a value that has one of several types. A reader can tell kinds apart, and no more."""
+    """Return the union of types.
+
+    Only kinds that a reader can distinguish are kept apart.
+    """
     result: Kinds = {}
     for kinds in found:
         if "any" in kinds:

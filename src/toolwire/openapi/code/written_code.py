@@ -1,4 +1,6 @@
-"""Written code: a typed module with one function for each chosen operation, which a person reviews and edits.
+"""Written code: a typed module with a function for each chosen operation.
+
+A person reviews and edits it.
 
 The functions stand in the place of the generated tools (`@api.override`), so names, annotations, scopes and
 credentials are those of the lock file, and the person owns the arguments, the texts and the answer.
@@ -58,7 +60,7 @@ class _Function(Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """Return the lines without texts of others."""
+        """Return the lines without texts of the description."""
         return "\n".join(self.head[1:] + self.statements)
 
     def __str__(self) -> str:
@@ -79,7 +81,10 @@ class _Parameter(Struct, frozen=True):
 def written_code(
     description: ApiDescription, definitions: Sequence[ToolDefinition], *, name: str, lock: str
 ) -> WrittenModules:
-    """Write the modules of a server with these tools. `name` is that of the server, `lock` that of its lock file."""
+    """Write the modules of a server with these tools.
+
+    `name` is that of the server, `lock` that of its lock file.
+    """
     return _ModuleWriter(description).write(definitions, name, lock)
 
 
@@ -107,15 +112,15 @@ class _ModuleWriter:
             label = operation.label if is_known else f"{operation.method} {operation.path}"
             taken = PythonNames([*_MODULE_NAMES, *type_names, "answer", "arguments"])
             renamed = [
-                _Parameter(taken.take(each.name), each.argument, each.type, each.is_required, each.description)
+                _Parameter(taken.reserve(each.name), each.argument, each.type, each.is_required, each.description)
                 for each in given
             ]
-            function = functions.take(snake_name(definition.name, "call_api"))
+            function = functions.reserve(snake_name(definition.name, "call_api"))
             written.append(_function(function, label, definition.description, renamed, returns))
         return WrittenModules(_server_module(name, lock, written, type_names), _models_module(types) if types else None)
 
     def _returned(self, definition: ToolDefinition) -> str:
-        """Return the type of the answer: `ToolResult` for one that is no JSON."""
+        """Return the type of the answer: `ToolResult` unless it is JSON."""
         nodes = answer_schemas(definition.operation)
         if not nodes:
             return "ToolResult"

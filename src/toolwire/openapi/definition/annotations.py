@@ -1,4 +1,7 @@
-"""Annotations of tools by the method of the operation: always all four, because some directories refuse a gap."""
+"""Annotations of tools by HTTP method.
+
+All four are always set, because some directories refuse a gap.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def annotations_of(operation: OperationObject, decided: t.ToolAnnotations | None
 
 
 def changing_read(operation: OperationObject) -> str | None:
-    """Return the verb in the path of a GET that seems to change something; None for others."""
+    """Return the changing verb in the path of a GET, or None."""
     if operation.method not in ("GET", "QUERY"):
         return None
     segments = [segment for segment in operation.path.split("/") if segment and "{" not in segment]

@@ -1,4 +1,4 @@
-"""Arguments of a tool: the parameters of the operation and the members of its body, side by side."""
+"""Arguments of a tool: the operation's parameters and the members of its body."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ArgumentMaker:
                     "that has a fixed value"
                 )
             elif self._is_asked(parameter, settings.ask or ()):
-                candidates.append(self._of_parameter(parameter, warnings))
+                candidates.append(self._parameter_candidate(parameter, warnings))
             elif parameter.required and _OF_THE_NETWORK.fullmatch(spell_header(parameter.name)):
                 warnings.append(
                     f"{operation.place}: the header {parameter.name!r} is required, and nothing sends it: give its "
@@ -150,7 +150,7 @@ class ArgumentMaker:
         conditions: list[Schema] = []
         body = operation.request_body
         if media is not None and body is not None:
-            candidates += self._of_body(media, body.required, body.description, conditions, warnings)
+            candidates += self._body_candidates(media, body.required, body.description, conditions, warnings)
         asked = {each.parameter.name for each in candidates if each.parameter is not None}
         fixed_body = [each for each in candidates if each.place == "body" and each.wanted in values]
         _check_named(settings, {each.name for each, _ in fixed}, asked, fixed_body)
@@ -191,7 +191,10 @@ class ArgumentMaker:
     # -- Parameters ----------------------------------------------------------------------------------------------------
 
     def _parameters(self, operation: OperationObject, warnings: list[str]) -> Iterator[ParameterObject]:
-        """Yield the parameters. Those of the path are the ones that the template names, declared or not."""
+        """Yield the parameters.
+
+        Those of the path are the ones that the template names, declared or not.
+        """
         in_path = list(dict.fromkeys(_VARIABLE.findall(operation.path)))
         declared = {each.name: each for each in operation.parameters if each.location == "path"}
         for name in in_path:
@@ -247,7 +250,7 @@ class ArgumentMaker:
             return False
         return not parameter.deprecated
 
-    def _of_parameter(self, parameter: ParameterObject, warnings: list[str]) -> _Candidate:
+    def _parameter_candidate(self, parameter: ParameterObject, warnings: list[str]) -> _Candidate:
         schema: Schema = {"type": "string"}
         if parameter.schema is not None:
             converted = self._schemas.convert(parameter.schema)
@@ -271,7 +274,7 @@ class ArgumentMaker:
 
     # -- The body ------------------------------------------------------------------------------------------------------
 
-    def _of_body(
+    def _body_candidates(
         self, media: MediaTypeObject, required: bool, description: str, conditions: list[Schema], warnings: list[str]
     ) -> list[_Candidate]:
         kind = body_kind(media.media_type)
@@ -289,7 +292,7 @@ class ArgumentMaker:
             content = self._schemas.content(converted.schema, warnings)
             if self._is_flat(content):
                 conditions += [{key: content[key]} for key in _CONDITIONS if key in content]
-                return self._of_members(content, media.schema, required)
+                return self._member_candidates(content, media.schema, required)
         if media.schema is None:
             whole.schema = self._described({"type": "array", "items": converted.schema}, description)
         elif kind == "other":
@@ -340,7 +343,7 @@ class ArgumentMaker:
                 names |= {first, *dependent}
         return names
 
-    def _of_members(self, content: Schema, node: Node, required: bool) -> list[_Candidate]:
+    def _member_candidates(self, content: Schema, node: Node, required: bool) -> list[_Candidate]:
         needed = content.get("required", [])
         # A name that is required and not described takes any value.
         members = {**content["properties"], **{name: {} for name in needed if name not in content["properties"]}}
@@ -395,7 +398,10 @@ class ArgumentMaker:
         )
 
     def _upload(self, node: Node | None, schema: Schema) -> Schema | None:
-        """Return the schema of a member of a body that is bytes, or a list of them; None for any other."""
+        """Return the upload schema of a body member with bytes, or a list of them.
+
+        None for any other member.
+        """
         if node is None:
             return None
         text = {"description": schema["description"]} if "description" in schema else {}
@@ -448,7 +454,10 @@ def _check_named(settings: OperationSettings, fixed: set[str], asked: set[str], 
 
 
 def _names(candidates: list[_Candidate], decided: Mapping[str, str]) -> dict[str, str]:
-    """Name the arguments. Those of one name get their location as a suffix. Names that were decided stay."""
+    """Name the arguments.
+
+    Arguments with the same name get their location as a suffix. Names that were decided stay.
+    """
     names = {each.key: decided[each.key] for each in candidates if each.key in decided}
     open_ones = [each for each in candidates if each.key not in names]
     plain = {each.key: plain_name(each.wanted) or each.place for each in open_ones}
@@ -490,7 +499,7 @@ def _with_note(schema: Schema) -> Schema:
 
 
 def _members_together(candidates: list[_Candidate], names: dict[str, str]) -> Iterator[Schema]:
-    """Yield the rule of a body that may be missing: where a part of it is there, the required members are, too."""
+    """Yield the rule that a sent member makes the required ones required."""
     needed = [names[each.key] for each in candidates if each.is_needed]
     if needed:
         members = [names[each.key] for each in candidates if each.member is not None]

@@ -1,7 +1,7 @@
-"""The operations of an API: those that become tools, and the reason for each of the others.
+"""The operations of an API that become tools, and why the remaining ones do not.
 
-Only chosen operations are turned into definitions when an API is loaded. The others are looked at when somebody asks
-for the list of all operations.
+Only chosen operations are turned into definitions when an API is loaded. The remaining ones are read when the list of
+all operations is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOGGED: Final = 10
 
 
 class OperationRow(Struct, frozen=True):
-    """One operation of an API: the name of its tool, or the reason why it has none."""
+    """One operation of an API, with its tool's name or why it has none."""
 
     method: str
     path: str
@@ -99,7 +99,10 @@ class ApiOperations:
         return [_row(each, made, names) for each, made in defined]
 
     def find(self, label: str) -> OperationObject:
-        """Return the operation of an id, or of method and path. Raise `DescriptionError` where there is none."""
+        """Find an operation by its id, or by method and path.
+
+        Raises `DescriptionError` where there is none.
+        """
         found = next((each for each in self.readable if label in (each.label, _place(each))), None)
         if found is None:
             raise DescriptionError(f"the API has no operation {label[:100]!r}{self._meant(label)}")
@@ -112,7 +115,10 @@ class ApiOperations:
         return [self.definition(each) for each in found]
 
     def definition(self, operation: OperationObject) -> ToolDefinition:
-        """Return the definition of an operation, chosen or not. Raise `DescriptionError` where it can have none."""
+        """Return the definition of an operation, chosen or not.
+
+        Raises `DescriptionError` where it can have none.
+        """
         made = self._definition(operation)
         if isinstance(made, LeftOutOperation):
             raise DescriptionError(f"{operation.label} cannot become a tool: {made.reason}")
@@ -160,11 +166,11 @@ class ApiOperations:
         return self._selection is None or self._selection.chooses(operation)
 
     def _is_locked(self, operation: OperationObject) -> bool:
-        """Return whether an operation may be offered: with a lock file, only those that were locked."""
-        return self._locked is None or self._locked.of(operation) is not None
+        """Return whether an operation may be served: with a lock file, only locked ones."""
+        return self._locked is None or self._locked.find(operation) is not None
 
     def _is_named(self, operation: OperationObject) -> bool:
-        """Return whether a person named this operation, and not a group of which it is one."""
+        """Return whether a person chose this operation itself, and not only its group."""
         return self._locked is not None or (self._selection is not None and self._selection.names(operation))
 
     def _has_values(self, operation: OperationObject) -> bool:
@@ -219,7 +225,7 @@ class ApiOperations:
 
     def _define(self, operation: OperationObject) -> ToolDefinition | LeftOutOperation:
         settings = merged_settings(self._defaults, self.settings(operation))
-        if self._locked is None or self._locked.of(operation) is None:
+        if self._locked is None or self._locked.find(operation) is None:
             return self._definer.define(operation, settings)
         made = self._definer.define(operation, self._locked.settings(operation, settings))
         return made if isinstance(made, LeftOutOperation) else self._locked.as_locked(made)

@@ -1,4 +1,4 @@
-"""Texts of a description for models: Markdown without HTML, cut at the end of a sentence."""
+"""Texts of a description for models: without HTML, and cut at a sentence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ _WORD_END: Final = re.compile(r"\s")
 
 
 def plain_text(text: str, limit: int = MAX_DESCRIPTION) -> str:
-    """Return a text without HTML, images and blocks of examples, cut at the end of a sentence. Links are kept."""
+    """Remove HTML, images and examples from a text, and cut it at a sentence.
+
+    Links are kept.
+    """
     if len(text) <= limit and _NOT_PLAIN.search(text) is None:
         return text  # The same object: a large description has ten thousand texts.
     text = text[:_LONGEST]
@@ -71,7 +74,7 @@ def _as_markdown(link: re.Match[str]) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Cut a text at the end of a sentence, else at the end of a word."""
+    """Cut a text at the end of a sentence, or else of a word."""
     if len(text) <= limit:
         return text
     ends = [found.end() for found in _SENTENCE_END.finditer(text, 0, limit + 1) if found.end() <= limit]
@@ -82,7 +85,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def title_of(operation: OperationObject) -> str | None:
-    """Return the title of the tool of an operation: its summary, where that is one short line."""
+    """Return the title of an operation's tool: its summary, if that is short."""
     summary = plain_text(operation.summary, 10 * _MAX_TITLE).rstrip(".")
     return summary if summary and "\n" not in summary and len(summary) <= _MAX_TITLE else None
 

@@ -1,4 +1,4 @@
-"""Schema Objects of OpenAPI 3.0, 3.1 and 3.2 as JSON Schema 2020-12, with the definitions that they need.
+"""Convert Schema Objects of OpenAPI 3.0 to 3.2 to JSON Schema 2020-12.
 
 A Schema Object is read by position: a property that is called `$ref`, `required` or `enum` is a property. References,
 also cycles of them, become `$defs` and local references. Each definition is converted once for all tools.
@@ -52,7 +52,7 @@ _MAX_OUTPUT_TEXT: Final = 80
 
 
 class ConvertedSchema(NamedTuple):
-    """A schema with its definitions, and remarks about parts of the description that could not be kept."""
+    """A schema with its definitions, and warnings about parts that could not be kept."""
 
     schema: Schema
     warnings: tuple[str, ...]
@@ -77,7 +77,7 @@ class JsonSchemas:
         # How many parts of schemas may still be read to find hidden members.
         self._parts_left = _MAX_HIDDEN_PARTS
 
-    # -- What others ask for -------------------------------------------------------------------------------------------
+    # -- Public methods ------------------------------------------------------------------------------------------------
 
     def convert(self, node: Node) -> ConvertedSchema:
         """Convert a schema without its definitions. References in it are names of definitions."""
@@ -101,7 +101,9 @@ class JsonSchemas:
         return found
 
     def content(self, schema: Schema, warnings: list[str] | None = None) -> Schema:
-        """Return a schema without a reference at its root: the content of the definition that it refers to.
+        """Return the content of the definition that a schema refers to at its root.
+
+        A schema without such a reference stays as it is.
 
         `warnings` gets those of the definition.
         """
@@ -116,7 +118,9 @@ class JsonSchemas:
         return schema
 
     def closed(self, schema: Schema, *, budget: Budget | None = None, depth: int | None = None) -> ConvertedSchema:
-        """Add to a converted schema, which is no reference itself, the definitions that it needs.
+        """Add the definitions that a converted schema needs.
+
+        The schema is not a reference itself.
 
         Definitions of an input schema are written where they are used, as far as possible, because some vendors take
         no reference. With `depth` no reference is left.
@@ -133,7 +137,7 @@ class JsonSchemas:
         return ConvertedSchema(folded(root, found) if self._use == "input" else closed(root, found), warnings)
 
     def _heavy_patterns(self, definitions: Iterable[Definition]) -> set[str]:
-        """Find the regular expressions that are too large beside all others of a schema: they share one budget."""
+        """Find the regular expressions that exceed the common budget of a schema."""
         patterns = set[str]().union(*(each.patterns for each in definitions))
         # Rounded up, so that an expression is tried for few numbers.
         count = 1 << (len(patterns) - 1).bit_length() if patterns else 0
@@ -146,7 +150,7 @@ class JsonSchemas:
         if isinstance(value, bool):
             return {} if value or self._use == "loose" else {"not": {}}
         if not isinstance(value, dict):
-            self._warn(node, "is no schema and takes any value")
+            self._warn(node, "is not a schema and takes any value")
             return {}
         if nesting > MAX_NESTING:
             return {"description": CUT}
@@ -200,7 +204,7 @@ class JsonSchemas:
     def _properties(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         properties = node.at("properties")
         if not isinstance(properties.value, dict):
-            self._warn(properties, "properties is no object, and is left out")
+            self._warn(properties, "properties is not an object, and is left out")
             return
         result["properties"] = {
             str(name): self._below(properties, name, nesting)
@@ -213,7 +217,7 @@ class JsonSchemas:
         if not isinstance(written, list):
             # In drafts before 4 a property said `required: true` of itself.
             if not isinstance(written, bool):
-                self._warn(node, "required is no list, and is left out")
+                self._warn(node, "required is not a list, and is left out")
             return
         properties = node.value.get("properties")
         properties = properties if isinstance(properties, dict) else {}
@@ -243,7 +247,7 @@ class JsonSchemas:
     def _list(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         parts = node.at(keyword)
         if not isinstance(parts.value, list) or not parts.value:
-            self._warn(parts, f"{keyword} is no list of schemas, and is left out")
+            self._warn(parts, f"{keyword} is not a list of schemas, and is left out")
             return
         result[keyword] = [self._schema(parts.at(index), nesting + 1) for index in range(len(parts.value))]
 
@@ -266,7 +270,7 @@ class JsonSchemas:
     def _map(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         parts = node.at(keyword)
         if not isinstance(parts.value, dict):
-            self._warn(parts, f"{keyword} is no object, and is left out")
+            self._warn(parts, f"{keyword} is not an object, and is left out")
             return
         names = list(parts.value)
         if keyword == "patternProperties":
@@ -315,7 +319,7 @@ class JsonSchemas:
     def _number(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         value = node.value[keyword]
         if not _is_number(value) or (keyword == "multipleOf" and value <= 0):
-            self._warn(node, f"{keyword} is no number, and is left out")
+            self._warn(node, f"{keyword} is not a number, and is left out")
         else:
             result[keyword] = value
 
@@ -326,7 +330,7 @@ class JsonSchemas:
     def _count(self, node: Node, keyword: str, result: Schema, nesting: int) -> None:
         value = node.value[keyword]
         if not _is_number(value) or value < 0 or value != int(value):
-            self._warn(node, f"{keyword} is no whole number, and is left out")
+            self._warn(node, f"{keyword} is not a whole number, and is left out")
         elif value < 1 << 53:
             result[keyword] = int(value)
 
@@ -336,11 +340,11 @@ class JsonSchemas:
 
     def _is_pattern(self, pattern: Any, node: Node) -> bool:
         if not isinstance(pattern, str):
-            self._warn(node, "the pattern is no text, and is left out")
+            self._warn(node, "the pattern is not a text, and is left out")
             return False
         is_usable = self._is_usable(pattern, 1)
         if not is_usable:
-            self._warn(node, f"the pattern {pattern[:60]!r} is no regular expression that can be used, and is left out")
+            self._warn(node, f"the pattern {pattern[:60]!r} is not a usable regular expression, and is left out")
         return is_usable
 
     def _is_usable(self, pattern: str, count: int) -> bool:
@@ -401,7 +405,7 @@ class JsonSchemas:
     # -- allOf ---------------------------------------------------------------------------------------------------------
 
     def _all_of(self, node: Node, own: Schema, nesting: int) -> Schema:
-        """Write the schemas of `allOf` as one, where that is exact; keep the others."""
+        """Merge the schemas of `allOf` where that is exact; keep the remaining ones."""
         if "allOf" not in node.value:
             return own
         parts = own.pop("allOf", [])
@@ -445,7 +449,7 @@ class JsonSchemas:
     # -- readOnly and writeOnly ----------------------------------------------------------------------------------------
 
     def _is_hidden(self, node: Node) -> bool:
-        """Return whether a property is `readOnly` in an input schema, or `writeOnly` in an output schema."""
+        """Return whether a property is hidden: `readOnly` for input, `writeOnly` for output."""
         # A reference is as hidden as its target, which many members name.
         reference = node.value.get("$ref") if isinstance(node.value, dict) else None
         if isinstance(reference, str) and (node.document.version == "3.0" or self._hides not in node.value):
@@ -473,7 +477,7 @@ class JsonSchemas:
             yield part
 
     def _hidden_names(self, node: Node) -> set[str]:
-        """Collect the hidden properties of a schema and of the schemas that it is composed of."""
+        """Collect the hidden properties of a schema and of its parts."""
         return {
             name
             for part in self._composed(node)
@@ -487,7 +491,10 @@ class JsonSchemas:
     def _discriminated(
         self, node: Node, keyword: str, choices: list[Schema], discriminator: dict[str, Any], is_exact: bool
     ) -> tuple[list[Schema], bool]:
-        """Say in each choice which value of the discriminator it has. Return also whether choices exclude others."""
+        """Add the discriminator's value to each choice.
+
+        Returns the choices, and whether they exclude each other.
+        """
         member = discriminator.get("propertyName")
         if not isinstance(member, str):
             return choices, is_exact
@@ -512,7 +519,7 @@ class JsonSchemas:
         return narrowed, is_exact and default is None
 
     def _mapped(self, target: Any, node: Node) -> str | None:
-        """Return the canonical name of the schema that a discriminator names, by its name or by a reference."""
+        """Return the canonical name of a schema that a discriminator names or refers to."""
         if not isinstance(target, str):
             return None
         # OpenAPI 3.x, Discriminator Object: a value that is the name of a component is read as one.
@@ -604,7 +611,7 @@ _ALL: Final[dict[str, _Reader]] = {
 
 
 def _too_heavy(pattern: str) -> str:
-    return f"the pattern {pattern[:60]!r} is too large beside the others of its schema, and is left out"
+    return f"the pattern {pattern[:60]!r} is too large beside the rest of its schema, and is left out"
 
 
 # -- Small pieces ------------------------------------------------------------------------------------------------------
@@ -639,7 +646,10 @@ def _listed(node: Node, keyword: str) -> Iterator[Node]:
 
 
 def _free_name(canonical: str, taken: dict[str, Any]) -> str:
-    """Name a definition by the end of its address. Two definitions of one name differ by a digest of the address."""
+    """Name a definition by the end of its address.
+
+    If the name is used already, it gets a digest of the address.
+    """
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", _last_segment(canonical)).strip("_")[:_MAX_NAME] or "schema"
     return name if name not in taken else f"{name}_{sha256(canonical.encode()).hexdigest()[:8]}"
 
@@ -673,7 +683,7 @@ def _exclusive_bounds(written: dict[str, Any], result: Schema) -> None:
 
 
 def _fit_choices(result: Schema) -> None:
-    """Write the values of `enum` in the type that the schema names, where a document writes `1` for `"1"`."""
+    """Convert the values of `enum` to the type of the schema: `1` to `"1"`."""
     kinds, values = result.get("type"), result.get("enum")
     if kinds is None or values is None:
         return

@@ -25,13 +25,16 @@ def tool_name(operation: OperationObject) -> str:
 
 
 def _by_path(operation: OperationObject) -> str:
-    # AWS puts the name of the operation into a fragment, Rails and others a format behind the last segment.
+    # AWS puts the name of the operation into a fragment, Rails and similar frameworks a format behind the last segment.
     words = _VARIABLE.sub(r"_by_\1_", operation.path)
     return plain_name(f"{operation.method.lower()}_{words.strip('/') or 'root'}")
 
 
 def plain_name(text: str, limit: int = MAX_NAME) -> str:
-    """Write a text with letters, digits, `_` and `-`. A long one ends in a digest, so that it stays different."""
+    """Reduce a text to letters, digits, `_` and `-`.
+
+    A long one ends in a digest, so that it stays different.
+    """
     name = _UNDERSCORES.sub("_", _OTHERS.sub("_", text)).strip("_-")
     if len(name) <= limit:
         return name
@@ -39,7 +42,7 @@ def plain_name(text: str, limit: int = MAX_NAME) -> str:
 
 
 def name_collisions(definitions: Iterable[ToolDefinition]) -> dict[str, list[ToolDefinition]]:
-    """Return the names that several tools have. A person decides what each of them is called."""
+    """Return the names that several tools have, for a person to decide."""
     by_name: defaultdict[str, list[ToolDefinition]] = defaultdict(list)
     for definition in definitions:
         by_name[definition.name].append(definition)

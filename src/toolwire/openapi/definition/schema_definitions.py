@@ -1,4 +1,4 @@
-"""Definitions of a schema: those it needs and no others, written where they are used, or cut at a depth."""
+"""Add the needed definitions to a schema, inline them, or cut them at a depth."""
 
 from __future__ import annotations
 
@@ -201,7 +201,10 @@ def _reached(names: tuple[str, ...], definitions: dict[str, Definition]) -> set[
 
 
 def folded(root: Definition, definitions: dict[str, Definition]) -> Schema:
-    """Write definitions that are small, or used once, where they are used; keep those that are shared or recursive."""
+    """Inline definitions that are small or used once.
+
+    Those that are shared or recursive stay.
+    """
     uses = Counter(root.references)
     for definition in definitions.values():
         uses.update(definition.references)
@@ -268,7 +271,7 @@ def _recursive(definitions: dict[str, Definition]) -> set[str]:
 
 
 def unfolded(root: Definition, definitions: dict[str, Definition], depth: int) -> Schema:
-    """Write every definition where it is used, down to a depth, for clients that cannot take `$ref`.
+    """Inline every definition, down to a depth, for clients that reject `$ref`.
 
     The parts below the depth take any value of their type, and say so.
     """
@@ -313,7 +316,10 @@ def _content(part: Schema, definitions: dict[str, Definition]) -> Schema:
 
 
 def _cut(part: Schema, definitions: dict[str, Definition]) -> Schema:
-    """Return what is left of a schema below the depth: its type and a note. Of an array, the type of its items, too."""
+    """Return what is left of a schema below the depth: its type and a note.
+
+    Of an array, the type of its items, too.
+    """
     result: Schema = {"description": " ".join(text for text in (part.get("description"), CUT) if text)}
     if isinstance(kind := part.get("type"), str):
         result = {"type": kind, **result}

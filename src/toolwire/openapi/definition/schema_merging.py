@@ -30,7 +30,7 @@ _MAX_PARTS: Final = 64
 
 
 def merged(first: Json, second: Json) -> Schema | None:
-    """Return one schema that says what both say; None where no schema without `allOf` says exactly that."""
+    """Merge two schemas into one; None where only `allOf` is exact."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return None
     if _are_entangled(first, second) or _are_entangled(second, first):
@@ -57,7 +57,7 @@ def _are_entangled(one: Schema, other: Schema) -> bool:
 
 
 def _both(keyword: str, first: Any, second: Any) -> Any:
-    """Return a value of a keyword that says what two different values say; None where there is none."""
+    """Merge two values of a keyword; None where that is not possible."""
     match keyword:
         case "required":
             return list(dict.fromkeys((*first, *second)))

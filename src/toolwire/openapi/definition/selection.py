@@ -1,4 +1,7 @@
-"""The choice of operations: by id, by tag, by path, by a function. What is dropped is never kept."""
+"""Choose operations by id, tag, path or function.
+
+What is dropped is never kept.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ class Selection:
 
 class _Rule:
     def __init__(self, given: Choice, option: str) -> None:
-        choice, self.label = given, f"{option}={_shown(given)}"
+        choice, self.label = given, f"{option}={_describe_choice(given)}"
         if isinstance(given, written):
             choice, self.label = given.choice, given.label
         self.choice: Choice = choice
@@ -109,7 +112,7 @@ def _listed(choices: Iterable[Choice] | Choice | None) -> list[Choice]:
     return list(choices)
 
 
-def _shown(choice: Choice) -> str:
+def _describe_choice(choice: Choice) -> str:
     if isinstance(choice, tag):
         return f"tag({choice.name!r})"
     return repr(choice) if isinstance(choice, (str, _All)) else getattr(choice, "__name__", repr(choice))
@@ -143,7 +146,10 @@ def _test_of_text(text: str, label: str) -> Callable[[OperationObject], bool]:
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
-    """Compile a path pattern: `*` stands for a part of a segment or a whole one, `**` for any number of segments."""
+    """Compile a path pattern.
+
+    `*` stands for a part of a segment or a whole one, `**` for any number of segments.
+    """
     pieces = re.split(r"(\*+)", path)
     written = "".join(".*" if piece[:2] == "**" else "[^/]*" if piece == "*" else re.escape(piece) for piece in pieces)
     return re.compile(written)

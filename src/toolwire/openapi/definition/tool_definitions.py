@@ -1,4 +1,4 @@
-"""Tools made from operations: one operation becomes one definition, or is named with the reason why not.
+"""Turn operations into tool definitions, or give the reason why not.
 
 A definition depends on its operation and on the decisions of a person, never on other operations. Schemas of the
 description are converted once and shared by all tools that need them. Nothing is compiled here.
@@ -53,7 +53,7 @@ class ToolDefiner:
     def __init__(
         self, description: ApiDescription, *, max_description: int = MAX_DESCRIPTION, depth: int | None = None
     ) -> None:
-        """`depth` writes every schema without `$ref`, down to so many levels, for clients that cannot take one."""
+        """`depth` writes schemas without `$ref`, down to so many levels, for some clients."""
         if max_description < 1:
             raise DescriptionError(f"max_description= is 1 or more, not {max_description!r}")
         if depth is not None and depth < 1:
@@ -72,7 +72,10 @@ class ToolDefiner:
     def define(
         self, operation: OperationObject, settings: OperationSettings | None = None
     ) -> ToolDefinition | LeftOutOperation:
-        """Make the tool of an operation. Decisions in the description (`x-mcp`) stand under those of a person."""
+        """Make the tool of an operation.
+
+        Decisions in the description (`x-mcp`) stand under those of a person.
+        """
         try:
             return self._define(operation, settings or OperationSettings())
         except DescriptionError as error:
@@ -157,7 +160,7 @@ class ToolDefiner:
         return form
 
     def _input_schema(self, plan: ArgumentPlan, warnings: list[str], operation: OperationObject) -> tuple[Schema, bool]:
-        """Return the schema that is published, and whether parts of it are left out because of its size."""
+        """Return the published schema, and whether parts are missing because of its size."""
         converted = self._input.closed(plan.schema, depth=self._depth)
         warnings += converted.warnings
         schema, is_large = converted.schema, False
@@ -215,7 +218,10 @@ def define(
     max_description: int = MAX_DESCRIPTION,
     depth: int | None = None,
 ) -> ToolDefinition | LeftOutOperation:
-    """Make the tool of one operation. For several operations of one description, `ToolDefiner` shares the work."""
+    """Make the tool of one operation.
+
+    For several operations of one description, `ToolDefiner` shares the work.
+    """
     return ToolDefiner(description, max_description=max_description, depth=depth).define(operation, settings)
 
 
@@ -232,7 +238,10 @@ def _choose_form(operation: OperationObject, body: RequestBodyObject) -> str:
 
 
 def merged_settings(lower: OperationSettings, upper: OperationSettings) -> OperationSettings:
-    """Put decisions over others. Annotations are merged one by one."""
+    """Merge operation settings; `upper` wins.
+
+    Annotations are merged one by one.
+    """
     decided = {name: value for name in upper.__struct_fields__ if (value := getattr(upper, name)) is not None}
     if lower.annotations is not None and upper.annotations is not None:
         hints = {name: getattr(upper.annotations, name) for name in upper.annotations.__struct_fields__}
@@ -261,7 +270,10 @@ def _decided_in_description(operation: OperationObject, warnings: list[str]) -> 
 
 
 def checked_name(name: str | None, operation: OperationObject) -> str | None:
-    """Return the name that a person gave a tool. Raise `DescriptionError` for one that not all clients take."""
+    """Return the name that a person gave a tool.
+
+    Raises `DescriptionError` for one that not all clients accept.
+    """
     if name is not None and _NAME.fullmatch(name) is None:
         raise DescriptionError(
             f"{operation.label} cannot have the tool name {name[:80]!r}: a name is 1 to 64 letters, digits, _, - or ."
@@ -279,7 +291,7 @@ def _left_out(operation: OperationObject, reason: str) -> LeftOutOperation:
 
 
 def answer_schemas(operation: OperationObject) -> list[tuple[Node, bool]] | None:
-    """Return the schemas of answers that are JSON, each with whether it is that of the items of a list.
+    """Return the JSON schemas of the answers, and which describe items of a list.
 
     None where an answer may be something else: clients refuse an answer without structured content where a schema is
     published.

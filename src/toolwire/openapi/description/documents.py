@@ -1,4 +1,4 @@
-"""One document of an API description: its bytes as a JSON value, its version, and places in it for error texts.
+"""One document of an API description: its value, version, and places for errors.
 
 JSON is read by msgspec, everything else as YAML. Both refuse duplicate keys, and bytes, depth and the number of values
 are bounded, so that readers behind this may walk a document without fear.
@@ -49,7 +49,7 @@ _SEARCHABLE: Final = 8 * 1024 * 1024
 
 
 class Document:
-    """A document that was read. Nobody changes its content."""
+    """A document that was read. Do not change its content."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Document:
     def place(self, pointer: str) -> str:
         """Return a place for an error text, such as `petstore.yaml:12`.
 
-        This reads the file again. In a large document with many mistakes, the first places are lines and the others
+        This reads the file again. In a large document with many mistakes, the first places are lines and the rest
         are labels, because a thousand searches would take minutes.
         """
         whole = self.pointer + pointer
@@ -132,7 +132,10 @@ class Document:
             return None
 
     def _text(self) -> bytes | None:
-        """Return the text again, where it is a file that did not change. Keeping it would double the memory."""
+        """Return the text of an unchanged file again.
+
+        Keeping it would double the memory.
+        """
         if self._file is None or self._searchable <= 0:
             return None
         try:
@@ -188,7 +191,10 @@ def parse(data: bytes, name: str, limits: Limits) -> Any:
 
 
 def _share_texts(root: Any) -> None:
-    """Let equal texts of a document be one object: `string` alone stands in a large one ten thousand times."""
+    """Let equal texts of a document share one object, to save memory.
+
+    `string` alone stands in a large document ten thousand times.
+    """
     known: dict[str, str] = {}
     waiting = [root]
     while waiting:
@@ -257,7 +263,10 @@ class Survey(NamedTuple):
 
 
 def survey(root: Any, name: str, limits: Limits) -> Survey:
-    """Look at each value once, level by level, and refuse a document that is too deep or too large to be walked."""
+    """Visit each value once, level by level.
+
+    Refuses a document that is too deep or too large to be walked.
+    """
     external: set[str] = set()
     has_ids = False
     values, depth = 0, 0
@@ -302,10 +311,13 @@ _OTHER_FORMATS: Final = {
 
 
 def version_of(root: Any, name: str) -> Version | None:
-    """Return the version of an OpenAPI description, None for Swagger 2.0; raise `DescriptionError` for all others."""
+    """Return the OpenAPI version of a description; None for Swagger 2.0.
+
+    Raises `DescriptionError` for all other documents.
+    """
     if not isinstance(root, dict):
         kind = "empty" if root is None else "a list" if isinstance(root, list) else "text"
-        raise _no_description(name, f"this is no API description but {kind}", "name a file in JSON or YAML")
+        raise _no_description(name, f"this is not an API description but {kind}", "name a file in JSON or YAML")
     if "openapi" in root:
         written = str(root["openapi"])
         match = _VERSION.fullmatch(written)
@@ -320,7 +332,7 @@ def version_of(root: Any, name: str) -> Version | None:
     for member, (problem, remedy) in _OTHER_FORMATS.items():
         if member in root or (member == "__schema" and "__schema" in (root.get("data") or ())):
             raise _no_description(name, problem, remedy)
-    raise _no_description(name, "this is no API description: the member openapi is missing", _READ)
+    raise _no_description(name, "this is not an API description: the member openapi is missing", _READ)
 
 
 def _no_description(name: str, problem: str, remedy: str) -> DescriptionError:

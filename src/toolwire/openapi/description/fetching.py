@@ -1,4 +1,4 @@
-"""The texts of documents: files below one folder, URLs that are permitted, objects that were handed over.
+"""Load documents: files below one folder, permitted URLs, and given objects.
 
 A description comes from a stranger, so it must not make us read other files of the machine or other hosts of the
 network: files have to be below the folder of the root, and URLs need the permission of the operator.
@@ -69,7 +69,10 @@ class Sources:
         self._bytes = 0
 
     def named(self, source: Given, base_uri: str | None = None, name: str = OBJECT_NAME) -> Source:
-        """Return a document that the operator named or handed over. `name` is that of an object without an address."""
+        """Return a document that the operator named or gave.
+
+        `name` is that of an object without an address.
+        """
         name = base_uri or name
         if isinstance(source, bytes):
             return self._counted(Source(source, base_uri or "", name))
@@ -123,7 +126,7 @@ class Sources:
         if (copy := self._copies.get(uri)) is not None:
             return Source(copy, uri, name)
         try:
-            # Without O_NONBLOCK a named pipe would wait for somebody who writes.
+            # Without O_NONBLOCK a named pipe would wait for a writer.
             with os.fdopen(os.open(file, os.O_RDONLY | _NO_WAITING), "rb") as opened:
                 if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                     raise DescriptionError(f"{name}: this is not a file: name the file of the description")
@@ -190,7 +193,7 @@ def _origins(reach: Reach) -> frozenset[str]:
     named = [reach] if isinstance(reach, str) else list(reach)
     for each in named:
         if not each.startswith(("http://", "https://")):
-            raise DescriptionError(f'reach={each!r} is no origin: write "https://example.com", or "public"')
+            raise DescriptionError(f'reach={each!r} is not an origin: write "https://example.com", or "public"')
     return frozenset(origin(each) for each in named)
 
 

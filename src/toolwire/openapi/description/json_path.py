@@ -1,4 +1,4 @@
-"""JSONPath (RFC 9535): queries that select parts of a document, compiled once, with every step counted.
+"""JSONPath (RFC 9535): compiled queries for parts of a document, with counted steps.
 
 The whole grammar is read: names, wildcards, indexes, slices, descendants, filters and the five functions. One thing is
 taken beyond it: a hyphen in a name after a dot (`$.info.x-logo`), because overlays are full of such names.
@@ -23,7 +23,7 @@ _LARGEST: Final = 2**53 - 1
 
 
 class JsonPathError(ValueError):
-    """A text that is no JSONPath query. `column` counts from 1."""
+    """A text that is not a JSONPath query. `column` counts from 1."""
 
     def __init__(self, problem: str, column: int) -> None:
         super().__init__(f"{problem} at column {column}")
@@ -169,7 +169,10 @@ def _current(node: Found, run: _Run) -> Iterator[Found]:
 
 
 def _is_equal(first: Any, second: Any, steps: Steps) -> bool:
-    """Compare as JSON does: `true` is not 1, and 1 is 1.0 (RFC 9535 section 2.3.5.2.2)."""
+    """Compare as JSON does: `true` is not 1, and 1 is 1.0.
+
+    RFC 9535 section 2.3.5.2.2.
+    """
     steps.spend()
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
@@ -201,7 +204,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any, Steps], bool]]] = {
 
 
 def _only_value(nodes: _Nodes) -> _Value:
-    """Return the value of the one node; nothing where there is none, or where there are several."""
+    """Return the value of the only node; nothing for none or several."""
 
     def value(node: Found, run: _Run) -> Any:
         found = nodes(node, run)
@@ -261,7 +264,7 @@ _FOUR_DIGITS: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
 
 class _Operand(NamedTuple):
-    """A part of a filter: a literal, a query or a call of a function, by what it may be used as."""
+    """An operand of a filter: a literal, a query or a function call."""
 
     value: _Value | None = None
     nodes: _Nodes | None = None
@@ -279,11 +282,11 @@ class _Parser:
         self._nesting = 0
 
     def query(self) -> _Nodes:
-        if not self._take("$"):
+        if not self._skip_sign("$"):
             raise self._error("a query begins with $")
         nodes, _ = self._segments(_root)
         if self._at < len(self._text):
-            raise self._error("this is no segment of a path")
+            raise self._error("this is not a segment of a path")
         return nodes
 
     # -- Segments --
@@ -294,13 +297,13 @@ class _Parser:
         while True:
             before = self._at
             self._space()
-            if self._take(".."):
+            if self._skip_sign(".."):
                 nodes, is_singular = _descendant_segment(nodes, self._selectors_after_dots()), False
-            elif self._take("["):
+            elif self._skip_sign("["):
                 selectors, is_one = self._bracketed()
                 nodes, is_singular = _child_segment(nodes, selectors), is_singular and is_one
-            elif self._take("."):
-                is_wildcard = self._take("*")
+            elif self._skip_sign("."):
+                is_wildcard = self._skip_sign("*")
                 nodes = _child_segment(nodes, [_children if is_wildcard else _named(self._name())])
                 is_singular = is_singular and not is_wildcard
             else:
@@ -308,9 +311,9 @@ class _Parser:
                 return nodes, is_singular
 
     def _selectors_after_dots(self) -> list[Selector]:
-        if self._take("["):
+        if self._skip_sign("["):
             return self._bracketed()[0]
-        return [_children if self._take("*") else _named(self._name())]
+        return [_children if self._skip_sign("*") else _named(self._name())]
 
     def _name(self) -> str:
         found = _NAME.match(self._text, self._at)
@@ -320,7 +323,10 @@ class _Parser:
         return found[0]
 
     def _bracketed(self) -> tuple[list[Selector], bool]:
-        """Read selectors up to the bracket that closes. Return also whether it is one that selects one value."""
+        """Read selectors up to the closing bracket.
+
+        Returns also whether they select one value.
+        """
         self._enter()
         selectors: list[Selector] = []
         is_one = True
@@ -330,35 +336,35 @@ class _Parser:
             selectors.append(selector)
             is_one = is_one and is_single
             self._space()
-            if self._take("]"):
+            if self._skip_sign("]"):
                 self._nesting -= 1
                 return selectors, is_one and len(selectors) == 1
-            if not self._take(","):
+            if not self._skip_sign(","):
                 raise self._error("a comma or ] is missing")
 
     def _selector(self) -> tuple[Selector, bool]:
         if self._peek() in ("'", '"'):
             return _named(self._string()), True
-        if self._take("*"):
+        if self._skip_sign("*"):
             return _children, False
-        if self._take("?"):
+        if self._skip_sign("?"):
             self._space()
             return _filtered(self._either()), False
         start = self._integer()
         self._space()
         if self._peek() != ":":
             if start is None:
-                raise self._error("this is no selector: write a name in quotes, a number, *, a slice or a ?filter")
+                raise self._error("this is not a selector: write a name in quotes, a number, *, a slice or a ?filter")
             return _indexed(start), True
         return self._slice(start), False
 
     def _slice(self, start: int | None) -> Selector:
-        self._take(":")
+        self._skip_sign(":")
         self._space()
         end = self._integer()
         self._space()
         step: int | None = None
-        if self._take(":"):
+        if self._skip_sign(":"):
             self._space()
             step = self._integer()
         return _sliced(start, end, 1 if step is None else step)
@@ -380,7 +386,7 @@ class _Parser:
         """Read `a || b`."""
         self._enter()
         parts = [self._all()]
-        while self._take_after_space("||"):
+        while self._skip_spaced_sign("||"):
             self._space()
             parts.append(self._all())
         self._nesting -= 1
@@ -389,21 +395,21 @@ class _Parser:
     def _all(self) -> _Logical:
         """Read `a && b`."""
         parts = [self._basic()]
-        while self._take_after_space("&&"):
+        while self._skip_spaced_sign("&&"):
             self._space()
             parts.append(self._basic())
         return parts[0] if len(parts) == 1 else lambda node, run: all(each(node, run) for each in parts)
 
     def _basic(self) -> _Logical:
         """Read a group, a test or a comparison."""
-        is_negated = self._take("!")
+        is_negated = self._skip_sign("!")
         if is_negated:
             self._space()
-        if self._take("("):
+        if self._skip_sign("("):
             self._space()
             test = self._either()
             self._space()
-            if not self._take(")"):
+            if not self._skip_sign(")"):
                 raise self._error(") is missing")
         else:
             test = self._test(is_negated)
@@ -454,11 +460,11 @@ class _Parser:
     def _function(self, name: str) -> _Operand:
         start = self._at
         self._enter()
-        self._take("(")
+        self._skip_sign("(")
         arguments: list[_Operand] = []
         self._space()
-        while not self._take(")"):
-            if arguments and not self._take(","):
+        while not self._skip_sign(")"):
+            if arguments and not self._skip_sign(","):
                 raise self._error("a comma or ) is missing")
             self._space()
             arguments.append(self._operand())
@@ -466,7 +472,7 @@ class _Parser:
         self._nesting -= 1
         made = _call(name, arguments)
         if made is None:
-            raise JsonPathError(f"{name[:20]}() is no function of JSONPath, or has other arguments", start + 1)
+            raise JsonPathError(f"{name[:20]}() is not a function of JSONPath, or has other arguments", start + 1)
         return made
 
     # -- Texts --
@@ -491,7 +497,7 @@ class _Parser:
         if sign == "u":
             return self._unicode()
         if sign not in _ESCAPES:
-            raise self._error("this is no escape")
+            raise self._error("this is not an escape")
         return _ESCAPES[sign]
 
     def _unicode(self) -> str:
@@ -517,16 +523,16 @@ class _Parser:
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _take(self, sign: str) -> bool:
+    def _skip_sign(self, sign: str) -> bool:
         if self._text.startswith(sign, self._at):
             self._at += len(sign)
             return True
         return False
 
-    def _take_after_space(self, sign: str) -> bool:
+    def _skip_spaced_sign(self, sign: str) -> bool:
         before = self._at
         self._space()
-        if self._take(sign):
+        if self._skip_sign(sign):
             return True
         self._at = before
         return False
@@ -550,7 +556,10 @@ def _literal(constant: Any) -> _Operand:
 
 
 def _call(name: str, arguments: list[_Operand]) -> _Operand | None:
-    """Make the call of a function; None where there is no such function, or where its arguments are of other types."""
+    """Make the call of a function.
+
+    None where there is no such function, or where its arguments have other types.
+    """
     if name in ("match", "search") and len(arguments) == 2:
         text, pattern = arguments[0].value, arguments[1].value
         return None if text is None or pattern is None else _Operand(logical=_matching(text, pattern, name == "match"))

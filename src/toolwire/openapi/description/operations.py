@@ -1,4 +1,4 @@
-"""The operations of a description, each of them accounted for: it is read, or it is named with a reason."""
+"""Read the operations of a description, or give the reason why not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER_MEMBERS: Final = frozenset(("$ref", "summary", "description", "servers", 
 _END_OF_PATH: Final = re.compile("[?#]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _LOCATIONS: Final = ("path", "query", "querystring", "header", "cookie")
-# OpenAPI 3.x, Parameter Object, style: the defaults by location; `form` for the others.
+# OpenAPI 3.x, Parameter Object, style: the defaults by location; `form` for the rest.
 _STYLES: Final = {"path": "simple", "header": "simple"}
 # No API has more. The limit keeps a hostile description from filling the memory.
 MAX_OPERATIONS: Final = 50_000
@@ -39,7 +39,10 @@ _MAX_PARENTS: Final = 16
 
 
 def operations_of(description: ApiDescription) -> list[OperationObject | LeftOutOperation]:
-    """Read every operation under `paths`, in the order of the document. Webhooks and callbacks are no operations."""
+    """Read every operation under `paths`, in the order of the document.
+
+    Webhooks and callbacks are not operations.
+    """
     return list(_Operations(description).read())
 
 
@@ -94,7 +97,10 @@ class _Operations:
             yield LeftOutOperation(method=method, path=path, operation_id=_operation_id(operation), reason=problem)
 
     def _whole_path_item(self, node: Node) -> dict[str, Node]:
-        """Return the members of a path item. Those beside a `$ref` win over those of its target."""
+        """Return the members of a path item.
+
+        Those beside a `$ref` win over those of its target.
+        """
         members: dict[str, Node] = {}
         if isinstance(node.value, dict) and isinstance(node.value.get("$ref"), str):
             target = self._description.resolve(node)
@@ -107,7 +113,7 @@ class _Operations:
         return {**members, **own}
 
     def _operations_at(self, item: dict[str, Node]) -> Iterator[tuple[str, Node, str | None]]:
-        """Yield method, node and, where it is no operation of this version of OpenAPI, the reason."""
+        """Yield method and node, with a reason if it is not an operation here."""
         for name, node in item.items():
             if name in _METHODS:
                 yield name.upper(), node, None
@@ -119,7 +125,7 @@ class _Operations:
                     yield str(method), node.at(method), _problem_of_method(str(method), node.at(method))
             elif name not in _OTHER_MEMBERS and isinstance(node.value, dict) and "responses" in node.value:
                 remedy = "Write it under additionalOperations (OpenAPI 3.2)"
-                yield name.upper(), node, f"{node.place}: {name!r} is no method of OpenAPI. {remedy}"
+                yield name.upper(), node, f"{node.place}: {name!r} is not a method of OpenAPI. {remedy}"
 
     # -- Operations ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +171,10 @@ class _Operations:
         return tuple(dict.fromkeys(tags))
 
     def _parameters(self, item: dict[str, Node], node: Node, warnings: list[str]) -> tuple[ParameterObject, ...]:
-        """Read the parameters. Those of the operation replace those of the path with the same name and location."""
+        """Read the parameters.
+
+        Those of the operation replace those of the path with the same name and location.
+        """
         parameters: dict[tuple[str, str], ParameterObject] = {}
         shared = item.get("parameters")
         own = node.at("parameters") if node.value.get("parameters") is not None else None
@@ -186,7 +195,7 @@ class _Operations:
                 key = (name, parameter.location)
                 if key in here and parameters[key] != parameter:
                     warnings.append(
-                        f"{listed.at(index).label}: the {key[1]} parameter {parameter.name!r} is there twice, "
+                        f"{listed.at(index).label}: the {key[1]} parameter {parameter.name!r} exists twice, "
                         "and the last one is used"
                     )
                 here.add(key)
@@ -382,9 +391,9 @@ def _is_nameless(parameter: Any) -> bool:
 
 
 def _problem_of_method(method: str, node: Node) -> str | None:
-    """Return why a member of `additionalOperations` is no operation; None for one that is."""
+    """Return why a member of `additionalOperations` is not an operation, or None."""
     if _TOKEN.fullmatch(method) is None:
-        return str(_wrong(node, f"{method[:40]!r} is no method of HTTP"))
+        return str(_wrong(node, f"{method[:40]!r} is not a method of HTTP"))
     if method.lower() in (*_METHODS, "query"):
         # OpenAPI 3.2, Path Item Object: a method that has a member of its own must not stand here.
         return str(_wrong(node, f"{method!r} stands under additionalOperations instead of {method.lower()!r}"))

@@ -56,7 +56,10 @@ class Overlay:
         self._actions = [self._action(index, each) for index, each in enumerate(root["actions"])]
 
     def applied(self, root: Any) -> tuple[Any, list[str]]:
-        """Apply all actions, in order. Return the changed document, which is a new one, and warnings."""
+        """Apply all actions, in order.
+
+        Returns the changed document, which is a new one, and warnings.
+        """
         warnings: list[str] = []
         root = _unshared(root)
         steps, growth = Steps(_MAX_WALKS * self._limits.values), Steps(self._limits.values)
@@ -78,7 +81,7 @@ class Overlay:
     def _check(self, root: Any) -> None:
         if not isinstance(root, dict) or "overlay" not in root:
             raise DescriptionError(
-                f"{self.name}: this is no overlay, because the member overlay is missing: write overlay: 1.1.0"
+                f"{self.name}: this is not an overlay, because the member overlay is missing: write overlay: 1.1.0"
             )
         version = str(root["overlay"])
         if _VERSION.fullmatch(version) is None:
@@ -89,7 +92,7 @@ class Overlay:
         actions = root.get("actions")
         if not isinstance(actions, list) or not 0 < len(actions) <= _MAX_ACTIONS:
             raise DescriptionError(
-                f"{self._place('/actions')}: actions is no list of 1 to {_MAX_ACTIONS:,} actions: "
+                f"{self._place('/actions')}: actions is not a list of 1 to {_MAX_ACTIONS:,} actions: "
                 "write each action with a target, and update or remove"
             )
 
@@ -119,7 +122,7 @@ class Overlay:
             return JsonPath(text)
         except JsonPathError as error:
             raise DescriptionError(
-                f"{self._place(f'/actions/{index}')}: {member} {text[:200]!r} of action {index + 1} is no JSONPath "
+                f"{self._place(f'/actions/{index}')}: {member} {text[:200]!r} of action {index + 1} is not a JSONPath "
                 f"({error}): write it as RFC 9535 says"
             ) from None
 
@@ -163,7 +166,7 @@ class Overlay:
             del each.parent.value[each.key]
 
     def _change(self, action: _Action, found: Found, update: Any) -> None:
-        """Merge a value into a selected object, append it to a selected array, or put it in place of a plain value."""
+        """Merge a value into an object, append it to an array, or replace it."""
         value = found.value
         if isinstance(value, list):
             # 1.1: an array is concatenated. In 1.0 an entry is appended, and no list of OpenAPI has arrays as entries.
@@ -204,7 +207,10 @@ def _kind(value: Any) -> str:
 
 
 def _unshared(value: Any) -> Any:
-    """Return a copy in which no two places share an object, as aliases of YAML do: they are changed one by one."""
+    """Copy a value so that no two places share an object.
+
+    Aliases of YAML share objects, and are changed one by one.
+    """
     if isinstance(value, dict):
         return {key: _unshared(each) for key, each in value.items()}
     return [_unshared(each) for each in value] if isinstance(value, list) else value
@@ -230,11 +236,14 @@ class Overlays:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the digests by address. An overlay that was handed over as an object has no address."""
+        """Return the digests by address.
+
+        An overlay that was given as an object has no address.
+        """
         return {each.uri: each.digest for each in self._overlays if each.uri}
 
     def on_root(self, value: Any, source: Source, limits: Limits) -> Any:
-        """Apply the overlays of the root: all but those that extend a document that the root refers to."""
+        """Apply the overlays of the root: all except those for a referenced document."""
         if not self._overlays:
             return value
         named = {urldefrag(urljoin(source.uri, each)).url for each in survey(value, source.name, limits).external}
@@ -261,5 +270,8 @@ class Overlays:
 
 
 def _is_same(extends: str, uri: str) -> bool:
-    """Return whether two addresses are of one document. A file that somebody saved has the name of the document."""
+    """Return whether two addresses are of one document.
+
+    A file that a person saved has the name of the document.
+    """
     return extends == uri or extends.rpartition("/")[2] == uri.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Places in the text of a document, found again when an error has to name them."""
+"""Find places in the text of a document when an error names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+', re.DO
 
 
 def line_of(data: bytes, pointer: str) -> int:
-    """Return the line (from 1) of the value at a JSON Pointer, or of the innermost value around it that exists."""
+    """Return the line of the value at a JSON Pointer, or of its innermost parent."""
     tokens = [unescape_token(token) for token in pointer.split("/")[1:]]
     positions = json_positions(data) if data.lstrip()[:1] in (b"{", b"[") else yaml_positions(data)
     matched, line = 0, 1
@@ -28,7 +28,7 @@ def line_of(data: bytes, pointer: str) -> int:
 
 
 def first_duplicate(data: bytes) -> tuple[str, int] | None:
-    """Return the first key that an object of a JSON text has twice, and the line of its second place."""
+    """Return the first duplicate key of a JSON text, and its second line."""
     seen: list[set[str]] = [set()]
     for depth, key, line in json_positions(data):
         # A value of this depth ends everything deeper; the next deeper one begins a new object.
@@ -42,7 +42,7 @@ def first_duplicate(data: bytes) -> tuple[str, int] | None:
 
 
 def json_positions(data: bytes) -> Iterator[tuple[int, str, int]]:
-    """Yield depth, key or index, and line (from 1) of each value below the root of a JSON text, in its order."""
+    """Yield depth, key or index, and line of each value in a JSON text."""
     # For each open collection the number of its next item, or None for an object. `key` waits for its value.
     counts: list[int | None] = []
     key: tuple[str, int] | None = None

@@ -1,4 +1,4 @@
-"""`read_description`: an API description from a file, a URL or an object, with every document that it refers to."""
+"""`read_description`: read an API description with every document that it refers to."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Reader:
         except TooManyDocuments:
             raise
         except DescriptionError as error:
-            # Raised when somebody needs the reference: it may stand in an example.
+            # Raised when the reference is needed: it may stand in an example.
             self._failures[uri] = error
 
     def _value(self, uri: str) -> Any:
@@ -126,7 +126,10 @@ class _Reader:
 
 
 def _references_of(document: Document) -> Iterable[str]:
-    """Return the references to other documents, without those in schemas that have an `$id` of their own."""
+    """Return the references to other documents.
+
+    Those in schemas that have an `$id` of their own are left out.
+    """
     waiting: list[Any] = [document.root]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""References of an API description: `$ref` to the same document, to other documents, to `$id` and `$anchor`."""
+"""References of an API description: `$ref`, `$id` and `$anchor`, across documents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class Description:
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """Return the digests of everything that was read, overlays included, by the address it was read from."""
+        """Return the digests of everything that was read, by its address.
+
+        Overlays are included.
+        """
         return self._digests
 
     def _info(self, member: str) -> str:
@@ -55,7 +58,7 @@ class Description:
         return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
 
     def resolve(self, node: Node) -> Node:
-        """Follow a Reference Object, also a chain of them; return any other node as it is."""
+        """Follow a Reference Object, or a chain of them; return any other node unchanged."""
         value = node.value
         if type(value) is not dict or type(value.get("$ref")) is not str:
             return node
@@ -82,7 +85,10 @@ class Description:
         return found
 
     def scope(self, node: Node) -> ApiDocument:
-        """Return the document against which the references below a schema are read: its own `$id` begins a new one."""
+        """Return the document that is the base of references below a schema.
+
+        A schema with an `$id` of its own begins a new one.
+        """
         value = node.value
         identifier = value.get("$id") if isinstance(value, dict) else None
         if not isinstance(identifier, str) or node.document.version == "3.0" or value is node.document.root:

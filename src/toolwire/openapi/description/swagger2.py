@@ -48,16 +48,17 @@ class _Part(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A document as OpenAPI 3.0 has it, and the references of its schemas to other documents."""
+    """A document converted to OpenAPI 3.0, and its references to other documents."""
 
     value: Any
     external: set[str]
 
 
 def convert(root: Any, uri: str, load: Load) -> Converted:
-    """Return a document of a Swagger 2.0 description as OpenAPI 3.0. Nothing of `root` is changed.
+    """Convert a document of a Swagger 2.0 description to OpenAPI 3.0.
 
-    It is the description itself, or a document that the description refers to, which holds schemas.
+    `root` is not changed. It is the description itself, or a document that the description refers to, which holds
+    schemas.
     """
     converter = _Converter(root, uri, load)
     is_description = isinstance(root, dict) and "swagger" in root
@@ -65,7 +66,7 @@ def convert(root: Any, uri: str, load: Load) -> Converted:
 
 
 def old_pointer(pointer: str) -> str:
-    """Return where the value at a pointer stood in the 2.0 document, as far as that is known."""
+    """Return where the value at a pointer was in the 2.0 document, if known."""
     for new, old in ((_SCHEMAS, _DEFINITIONS), ("/components/securitySchemes/", "/securityDefinitions/")):
         if pointer.startswith(new):
             return old + pointer.removeprefix(new)
@@ -79,7 +80,7 @@ class _Converter:
         self._root = root
         self._uri = uri
         self._load = load
-        # Schemas that stood elsewhere than in `definitions`, by pointer: their new names, and the schemas by name.
+        # Schemas that stood outside of `definitions`, by pointer: their new names, and the schemas by name.
         self._moved: dict[str, str] = {}
         self._schemas: dict[str, Any] = {}
         self.external: set[str] = set()
@@ -193,7 +194,7 @@ class _Converter:
     def _value_schema(self, part: _Part) -> Any:
         """Return the schema of a parameter, a header or a member of a form."""
         old = part.value
-        # `schema` belongs to bodies only, but some documents have it elsewhere.
+        # `schema` belongs to bodies only, but some documents have it in other places.
         own = old.get("schema") if isinstance(old.get("schema"), dict) else {}
         return self._schema({**own, **{key: old[key] for key in _SCHEMA_MEMBERS if key in old}}, part.uri)
 
@@ -345,7 +346,10 @@ def _key(part: _Part) -> tuple[Any, ...]:
 
 
 def _media_types(*lists: Any) -> tuple[str, ...]:
-    """Return the first list of media types that says something; an empty one of an operation replaces the others."""
+    """Return the first list of media types, which may be empty.
+
+    An empty one of an operation replaces the lists before it.
+    """
     found = next((each for each in lists if isinstance(each, list)), [])
     return tuple(each for each in found if isinstance(each, str))
 
@@ -367,7 +371,7 @@ def _servers(root: Mapping[str, Any], schemes: Any, uri: str) -> list[dict[str, 
         return [{"url": path}]  # 2.0, Swagger Object: the host that serves the description.
     usable = [each for each in schemes if each in ("https", "http")] if isinstance(schemes, list) else []
     if not usable:
-        # 2.0, Swagger Object: the scheme by which the description was fetched.
+        # 2.0, Swagger Object: the scheme with which the description was fetched.
         usable = ["http" if urlsplit(uri).scheme == "http" else "https"]
     return [{"url": f"{scheme}://{host}{path if path != '/' else ''}"} for scheme in sorted(set(usable), reverse=True)]
 

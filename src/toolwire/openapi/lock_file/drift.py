@@ -1,4 +1,4 @@
-"""The differences between an API as it was locked and as it describes itself now, and how much each one matters."""
+"""Differences between a locked API and its current description, by severity."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class ApiChange(Struct, frozen=True):
 
 
 def compare_locks(before: Lock, after: Lock) -> list[ApiChange]:
-    """Return the differences between a lock and the lock of the same choice on the documents of today.
+    """Return the differences between two locks of the same choice, worst first.
 
-    The second one has every operation of today among its `operations` or its `others`. The worst come first.
+    `after` is made of the documents of today. It has every operation of today among `operations` and `others`.
     """
     found = [*_about(before, after), *_schemes(before, after), *_operations(before, after)]
     return sorted(found, key=lambda each: (-SEVERITIES.index(each.severity), each.operation, each.kind))
@@ -121,7 +121,10 @@ def _why_gone(old: LockedOperation, places: set[str]) -> str:
 
 
 def _about(before: Lock, after: Lock) -> Iterator[ApiChange]:
-    """Yield the differences between the texts about the API as a whole, which name its server and its bridge."""
+    """Yield the differences between the texts about the API as a whole.
+
+    They name its server and its bridge.
+    """
     if before.title != after.title:
         yield _change("title changed", "", f"from {before.title!r} to {after.title!r}")
     if before.version != after.version:
@@ -204,7 +207,7 @@ def _texts(before: LockedOperation, after: LockedOperation) -> list[str]:
 
 
 def _new_signs_of_deceit(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the signs of deceit in texts for models that are new since they were locked."""
+    """Return signs of deceit in texts for models that are new since the lock."""
     known: dict[str, list[str]] = {}
     accepted = {finding for _, finding in hostile_texts(before, known)}
     found = hostile_texts(after, known)

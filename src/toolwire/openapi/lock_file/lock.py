@@ -1,4 +1,4 @@
-"""The lock file of an API: the documents that were read, the operations that were chosen, and the tools made of them.
+"""The lock file of an API: its documents, chosen operations, and their tools.
 
 It is JSON with one value on each line, in an order that does not depend on the documents, so that a version control
 system shows what a change means for the model. The tools in it are whole: a check needs no document of the past.
@@ -136,7 +136,10 @@ class Lock(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LockedPlaces:
-    """Finds the locked operation that an operation of today is. `places` are those of all operations of today."""
+    """Finds the locked operation for an operation of today.
+
+    `places` are those of all operations of today.
+    """
 
     def __init__(self, lock: Lock, places: Collection[str]) -> None:
         self._by_place = {each.place: each for each in lock.operations}
@@ -160,9 +163,9 @@ def encode_lock(lock: Lock) -> bytes:
 
 
 def write_lock(path: str | os.PathLike[str], lock: Lock, copies: Mapping[str, bytes]) -> None:
-    """Write a lock file and the copies of documents beside it. Copies that the lock does not name are removed.
+    """Write a lock file and the copies of documents beside it.
 
-    Raise `DescriptionError` where they cannot be written.
+    Copies that the lock does not name are removed. Raises `DescriptionError` where they cannot be written.
     """
     target = Path(path)
     try:
@@ -201,7 +204,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     try:
         lock = msgspec.json.decode(data, type=Lock)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DescriptionError(f"{target} is no lock file: {error}; {remedy}") from None
+        raise DescriptionError(f"{target} is not a lock file: {error}; {remedy}") from None
     if lock.format != FORMAT:
         raise DescriptionError(f"{target} has the format {lock.format!r}, and this version reads {FORMAT!r}: {remedy}")
     return lock
@@ -216,13 +219,16 @@ def is_lock(path: str | os.PathLike[str]) -> bool:
 
 
 def read_copies(path: str | os.PathLike[str], lock: Lock) -> dict[str, bytes]:
-    """Return the documents that are kept beside a lock file, by URI. Raise `DescriptionError` if one was changed."""
+    """Return the documents beside a lock file, by URI.
+
+    Raises `DescriptionError` if one was changed.
+    """
     target = Path(path)
     found: dict[str, bytes] = {}
     for name, document in lock.documents.items():
         if document.copy is None:
             continue
-        # A lock file may come from somebody else: it names files of its own folder and no others.
+        # A lock file may be foreign: it may name only files of its own folder.
         file = copies_folder(target) / Path(document.copy).name
         if f"{copies_folder(target).name}/{file.name}" != document.copy:
             raise DescriptionError(f"{target}: the copy {document.copy!r} of {name} is not in {file.parent.name}/")
@@ -251,7 +257,10 @@ def copies_folder(lock: Path) -> Path:
 
 
 def name_of(uri: str, folder: str | os.PathLike[str]) -> str:
-    """Return how a lock file names a document: a file by its path from the folder of the lock, others by their URI."""
+    """Return the name of a document in a lock file.
+
+    A file has its path from the folder of the lock, any other document its URI.
+    """
     if not uri.startswith(_FILE):
         return uri
     from urllib.parse import urlsplit
@@ -272,7 +281,10 @@ def uri_of(name: str, folder: str | os.PathLike[str]) -> str:
 
 
 def _copy_names(uris: Iterable[str], folder: str) -> dict[str, str]:
-    """Name the copies of documents by the ends of their URIs. Names stay when other documents are added."""
+    """Name the copies of documents by the ends of their URIs.
+
+    Names stay when documents are added.
+    """
     from urllib.parse import urlsplit
 
     found: dict[str, str] = {}
@@ -391,7 +403,7 @@ def place_of(argument: ToolArgument) -> str:
 
 
 def _form_of(parameter: ParameterObject) -> str:
-    """Return the form of a parameter where it is not the usual one of its location."""
+    """Return the form of a parameter, if it is unusual for its location."""
     if parameter.content is not None:
         return f" ({parameter.content})"
     usual = "form" if parameter.location in ("query", "cookie") else "simple"

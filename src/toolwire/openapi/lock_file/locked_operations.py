@@ -112,8 +112,8 @@ class LockedTools:
         """Return the operations of today that were locked, as `METHOD /path`."""
         return self._found.keys()
 
-    def of(self, operation: OperationObject) -> LockedOperation | None:
-        """Return an operation as it was locked; None for one that was not chosen."""
+    def find(self, operation: OperationObject) -> LockedOperation | None:
+        """Return an operation as it was locked; None if it was not chosen."""
         return self._found.get(f"{operation.method} {operation.path}")
 
     def check_schemes(self, schemes: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ class LockedTools:
             )
 
     def settings(self, operation: OperationObject, given: OperationSettings) -> OperationSettings:
-        """Return the decisions about an operation: those that were locked, under those that are given now."""
+        """Return the settings of an operation: the given ones over the locked ones."""
         kept = self._found[f"{operation.method} {operation.path}"]
         try:
             decided = locked_settings(kept)
@@ -182,7 +182,7 @@ def _is_own_form(kept: LockedOperation, now: LockedOperation) -> bool:
 
 
 def locked_settings(kept: LockedOperation) -> OperationSettings:
-    """Return the decisions about a locked operation: its settings, its names and the form of its body."""
+    """Return the settings of a locked operation, with its names and body form."""
     try:
         decided = msgspec.convert(kept.settings, OperationSettings)
     except msgspec.ValidationError as error:

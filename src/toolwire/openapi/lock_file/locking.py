@@ -1,4 +1,4 @@
-"""Locks of APIs, made and made again: the same choice on the documents as they are now."""
+"""Make the lock of an API, and update it from the documents of today."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ReadApi(Struct, frozen=True, kw_only=True):
 
 
 class LockedApi(Struct, frozen=True, kw_only=True):
-    """A lock that is not written yet, with the operations of its API and the texts of its documents."""
+    """A lock that is not written yet, with its operations and documents."""
 
     lock: Lock
     description: Description
@@ -75,7 +75,10 @@ def read_api(
 
 
 def read_locked(tools: LockedTools) -> ReadApi:
-    """Read the documents of a lock as they were locked. Files, of which there is no copy, are read as they are."""
+    """Read the documents as they were locked.
+
+    Files, of which there is no copy, are read as they are.
+    """
     return _read_again(tools.path, tools.lock, tools.copies)
 
 
@@ -89,7 +92,7 @@ def _read_again(path: Path, lock: Lock, copies: Mapping[str, bytes] | None) -> R
 
 
 def _readable(name: str, folder: Path) -> str:
-    """Return a document of a lock as a reader takes it: a URL, or a path."""
+    """Return a document of a lock as a readable URL or path."""
     return name if "://" in name else os.path.normpath(folder / name)
 
 
@@ -112,10 +115,10 @@ def lock_api(
     settings: Mapping[str, Any] | None = None,
     before: Lock | None = None,
 ) -> LockedApi:
-    """Make the lock of the chosen operations, and of those in the lock `before`, whose tools keep their names.
+    """Make the lock of the chosen operations and of those in `before`.
 
-    `decisions` are by the id of the operation, or by method and path. Raise `DescriptionError` where a choice or a
-    decision is about no operation, and where two tools have one name.
+    Tools of `before` keep their names. `decisions` are by the id of the operation, or by method and path. Raises
+    `DescriptionError` where a choice or a decision is about no operation, and where two tools have one name.
     """
     settings = {**({} if before is None else before.settings), **(settings or {})}
     every = operations_of(api.description)
@@ -145,7 +148,7 @@ def lock_api(
 
 
 def lock_again(path: str | os.PathLike[str], lock: Lock) -> LockedApi:
-    """Read the documents of a lock as they are now, and make the lock of the same choice."""
+    """Read the documents of a lock again, and make the lock of the same choice."""
     return lock_api(path, _read_again(Path(path), lock, None), before=lock)
 
 
@@ -178,7 +181,7 @@ def is_source_of(source: str, lock: Lock, path: str | os.PathLike[str]) -> bool:
 def _locked_before(
     before: Lock | None, operations: Sequence[OperationObject | LeftOutOperation]
 ) -> dict[str, OperationSettings]:
-    """Return the decisions about operations that a lock has, by the place where they are now."""
+    """Return the settings of locked operations, by their place today."""
     if before is None:
         return {}
     places = LockedPlaces(before, {_place(each) for each in operations})
@@ -193,7 +196,7 @@ def _locked_before(
 def _still_possible(
     settings: OperationSettings, known: LockedOperation, operation: OperationObject
 ) -> OperationSettings:
-    """Return decisions without a form of the body that the API does not take any more."""
+    """Return settings without a body form that the API does not accept any more."""
     body = operation.request_body
     is_taken = body is not None and known.media_type is not None and chosen(body.content, known.media_type) is not None
     return settings if is_taken else msgspec.structs.replace(settings, media_type=None)
@@ -204,7 +207,7 @@ def _decided(
     kept: Mapping[str, OperationSettings],
     operations: Iterable[OperationObject | LeftOutOperation],
 ) -> dict[str, OperationSettings]:
-    """Put new decisions, which may name an operation by its id, over those of a lock."""
+    """Merge new settings, perhaps by operation id, over those of a lock."""
     places = {each.operation_id: _place(each) for each in operations if each.operation_id is not None}
     new = {places.get(label, label): settings for label, settings in decisions.items()}
     return {**kept, **{place: merged_settings(kept.get(place, OperationSettings()), new[place]) for place in new}}
@@ -216,7 +219,10 @@ def _option_of(decision: OperationSettings) -> str:
 
 
 def _plain(settings: OperationSettings) -> dict[str, Any]:
-    """Return decisions as a lock file has them. Names and forms of a tool stand in other members of it."""
+    """Return settings as a lock file has them.
+
+    Names and body form of a tool are in other members of it.
+    """
     plain = msgspec.to_builtins(settings)
     elsewhere = ("name", "arguments", "media_type")
     return {name: value for name, value in plain.items() if value is not None and name not in elsewhere}

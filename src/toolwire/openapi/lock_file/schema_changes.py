@@ -41,7 +41,7 @@ _HANDLED: Final = frozenset(
 
 
 class SchemaChanges(Struct):
-    """The places at which a schema accepts less, or more, than before. A place is a JSON Pointer."""
+    """The JSON Pointers at which a schema accepts less, or more, than before."""
 
     narrowed: list[str]
     widened: list[str]
@@ -55,7 +55,7 @@ def compare_schemas(before: Any, after: Any) -> SchemaChanges:
 
 
 def changed_texts(before: Any, after: Any) -> list[str]:
-    """Return the places at which a text that a model reads was added, removed or changed."""
+    """Return where a text that a model reads was added, removed or changed."""
     old, new = dict(_texts(before, "")), dict(_texts(after, ""))
     differing = {place for place in old.keys() & new.keys() if not is_same_json(old[place], new[place])}
     return sorted(differing | (old.keys() ^ new.keys()))
@@ -75,7 +75,10 @@ def changed_places(before: Any, after: Any, place: str = "") -> Iterator[str]:
 
 
 def _texts(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield the texts of a schema. Every member is looked at: a text in an unusual place is read by models, too."""
+    """Yield the texts of a schema.
+
+    Every member counts: models read a text in an unusual place, too.
+    """
     if isinstance(schema, dict):
         for key, value in schema.items():
             inner = f"{place}/{escape_token(key)}"
@@ -170,7 +173,7 @@ class _Comparison:
         for name in sorted(before.keys() | after.keys()):
             where = f"{place}/properties/{escape_token(name)}"
             if name not in after:
-                # Also where other members are accepted: the one who sends it finds that nobody reads it any more.
+                # Also where other members are accepted: a sender finds that it is not read any more.
                 self.narrowed.append(where)
             elif name not in before:
                 self.widened.append(where)

@@ -1,1 +1,1 @@
-"""Requests to an API: from arguments to a URL, headers and a body, and how they are sent."""
+"""Build requests to an API from arguments, and send them."""

@@ -64,7 +64,10 @@ def is_json(media_type: str) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text of one item. The specification leaves this to the implementation (appendix B)."""
+    """Return a value as the text of one item.
+
+    The specification leaves this to the implementation (appendix B).
+    """
     if isinstance(value, str):
         return value
     return "" if value is None else json_text(value)
@@ -122,7 +125,10 @@ def _flat(pairs: _Pairs) -> list[str]:
 
 
 def _joined(value: Any, encode: _Encode, separator: str, explode_separator: str | None) -> str:
-    """Return a value as `simple` and `label` have it. `explode_separator` is None where nothing is exploded."""
+    """Write a value in the styles `simple` and `label`.
+
+    `explode_separator` is None where nothing is exploded.
+    """
     if isinstance(value, dict):
         pairs = _members(value, encode)
         if explode_separator is None:
@@ -176,7 +182,10 @@ def _matrix(name: str, encode: _Encode, explode: bool) -> Serializer:
 
 
 def query_serializer(parameter: ParameterObject) -> Serializer:
-    """Compile a query parameter. The text has its name and no leading `?`; it is empty where nothing is to be sent."""
+    """Compile a query parameter.
+
+    The text has its name and no leading `?`; it is empty where nothing is to be sent.
+    """
     encode = reserved_in_query if parameter.allow_reserved else percent_encoded
     name = percent_encoded(parameter.name)
     if parameter.content is not None:
@@ -195,7 +204,7 @@ def _query(pairs: _Pairs) -> str:
 def pairs_writer(
     name: str, style: str, explode: bool, encode_name: _Encode, encode: _Encode
 ) -> Callable[[Any], list[tuple[str, str]]]:
-    """Compile a style of the query into names and values, which query strings and forms write in their own ways."""
+    """Compile a query style into names and values, for query strings and forms."""
     if style == "deepObject":
         return lambda value: _deep(name, value, encode_name, encode)
     # The specification says nothing of the delimited styles with explode: the items are repeated, as with `form`.
@@ -242,7 +251,10 @@ def content_text(media_type: str) -> Callable[[Any], str]:
 
 
 def query_string_serializer(parameter: ParameterObject, write_form: Serializer) -> Serializer:
-    """Compile a parameter that is the whole query (3.2, `in: querystring`). `write_form` writes an object as a form."""
+    """Compile a parameter that is the whole query (3.2, `in: querystring`).
+
+    `write_form` writes an object as a form.
+    """
     media_type = (parameter.content or "").partition(";")[0].strip().lower()
     if media_type == "application/x-www-form-urlencoded":
         return lambda value: write_form(value) if isinstance(value, dict) else _whole_query(as_text(value))
@@ -284,7 +296,10 @@ def header_value(name: str, text: str) -> str:
 
 
 def cookie_serializer(parameter: ParameterObject) -> Serializer:
-    """Compile a cookie parameter into `name=value` pairs. Several are separated as RFC 6265 section 4.2.1 says."""
+    """Compile a cookie parameter into `name=value` pairs.
+
+    Several are separated as RFC 6265 section 4.2.1 says.
+    """
     name = parameter.name
     raw = parameter.style == "cookie"
     encode = _as_it_is if raw else (reserved_in_query if parameter.allow_reserved else percent_encoded)
@@ -299,5 +314,7 @@ def cookie_serializer(parameter: ParameterObject) -> Serializer:
 def _cookie(name: str, pairs: _Pairs) -> str:
     for key, value in pairs:
         if _NOT_IN_COOKIE.search(value) is not None or _NOT_IN_COOKIE.search(key) is not None or "=" in key:
-            raise ToolError(f"{name!r} is sent in a cookie, which takes ASCII without semicolons: escape the others")
+            raise ToolError(
+                f"{name!r} is sent in a cookie, which takes ASCII without semicolons: escape all other characters"
+            )
     return "; ".join([f"{key}={value}" for key, value in pairs])

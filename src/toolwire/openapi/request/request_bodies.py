@@ -1,7 +1,7 @@
-"""Request bodies: JSON, forms, multipart with an encoding for each part, bytes and text.
+"""Request bodies: JSON, forms, multipart with encodings, bytes and text.
 
-A body is compiled once into a function from arguments to bytes. XML is taken as text: nobody can know how an API
-wants an object written as XML.
+A body is compiled once into a function from arguments to bytes. XML is taken as text: a description does not say how an
+object is written as XML.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def _has_fields(media_type: str) -> bool:
 def body_writer(
     media: MediaTypeObject, arguments: tuple[ToolArgument, ...], required: bool, names: WireNames | None = None
 ) -> BodyWriter:
-    """Compile the body of an operation. The arguments without a parameter are its members, or the whole of it.
+    """Compile the body of an operation.
 
-    `names` are those that are taken in a form.
+    The arguments without a parameter are its members, or the whole of it. `names` are those that are taken in a form.
     """
     members = [(each.name, each.member) for each in arguments if each.parameter is None and each.member is not None]
     whole = next((each.name for each in arguments if each.parameter is None and each.member is None), None)
@@ -146,7 +146,7 @@ def _bytes(value: bytes | Upload) -> bytes:
 
 
 def _specific(declared: str, value: Any) -> str:
-    """Return the media type of bytes: the declared one, or that of the file where the description lists several."""
+    """Return the media type of bytes: declared, or the file's if several are listed."""
     first, *others = [each.strip() for each in declared.split(",")]
     own = value.media_type if isinstance(value, Upload) else None
     for each in (first, *others):
@@ -188,7 +188,10 @@ def _check_fields(
     value: Mapping[str, Any],
     written: list[tuple[str, list[tuple[str, str]]]],
 ) -> None:
-    """Raise `ToolError` where two members of a form would be written under one name, or one under a taken name."""
+    """Raise `ToolError` if two members of a form would have the same name.
+
+    A member must not have a reserved name either.
+    """
     open_ones: list[OpenValue] = []
     for name, pairs in written:
         style, explode = styles.get(name, ("", False))
@@ -210,7 +213,10 @@ def _form_member(name: str, encoding: EncodingObject) -> Callable[[Any], list[tu
 
 
 def _style_of(encoding: EncodingObject) -> tuple[str, bool] | None:
-    """Return style and explode where the description writes one of the three fields out; they beat `contentType`."""
+    """Return style and explode if the description writes one of three fields out.
+
+    They win over `contentType`.
+    """
     if encoding.style is None and encoding.explode is None and encoding.allow_reserved is None:
         return None
     style = encoding.style or "form"
@@ -218,7 +224,10 @@ def _style_of(encoding: EncodingObject) -> tuple[str, bool] | None:
 
 
 def _form_pairs(name: str, value: Any, content_type: str | None) -> list[tuple[str, str]]:
-    """Write a member by its content type: one pair, or one for each item of a list ("Encoding By Name")."""
+    """Write a member of a form by its content type.
+
+    A list gives one pair for each item ("Encoding By Name").
+    """
     key = form_encoded(name)
     values = value if isinstance(value, list) else [value]
     return [(key, form_encoded(_form_text(each, content_type))) for each in values if each is not None]
@@ -254,7 +263,10 @@ def _multipart(
     item: EncodingObject | None,
     names: WireNames,
 ) -> Body:
-    """Write parts by name for an object, or by position for a list (3.2). `names` are those that are taken."""
+    """Write parts by name for an object, or by position for a list (3.2).
+
+    `names` are those that are taken.
+    """
     if isinstance(value, dict):
         named = [(name, list(_named_parts(name, each, encoding.get(name)))) for name, each in value.items()]
         written = [(name, [(part.name, "") for part in found]) for name, found in named]
@@ -276,7 +288,10 @@ def _multipart(
 
 
 def _named_parts(name: str, value: Any, encoding: EncodingObject | None) -> Iterator[_Part]:
-    """Write one member: a part, or a part for each item of a list (RFC 7578 section 4.3)."""
+    """Write one member: a part, or one for each item of a list.
+
+    RFC 7578 section 4.3.
+    """
     encoding = encoding or _NO_ENCODING
     style = _style_of(encoding)
     if style is not None and not isinstance(value, (bytes, Upload)):
@@ -320,7 +335,10 @@ def _quoted(text: str) -> str:
 
 
 def _fixed_headers(headers: Mapping[str, ParameterObject]) -> Iterator[tuple[str, str]]:
-    """Yield the headers of a part whose value the description fixes. Nobody could give the others."""
+    """Yield the headers of a part whose value the description fixes.
+
+    No caller could give the other ones.
+    """
     for name, header in headers.items():
         schema = header.schema.value if header.schema is not None else None
         if not isinstance(schema, dict) or name.lower() == "content-type":

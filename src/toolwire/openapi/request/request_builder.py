@@ -1,4 +1,4 @@
-"""Requests from arguments: everything that a description says about a request, compiled once for each operation."""
+"""Build requests from arguments, compiled once for each operation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestBuilder:
         self._query: list[tuple[str, Serializer]] = []
         self._headers: list[tuple[str, str, Serializer]] = []
         self._cookies: list[tuple[str, Serializer]] = []
-        # Parameters with a fixed value are arguments that nobody can give.
+        # Parameters with a fixed value are arguments that no caller can give.
         self._values = {_fixed_name(parameter): value for parameter, value in definition.fixed}
         self._values |= {each.name: value for each, value in definition.fixed_body}
         named = [(each.name, each.parameter) for each in definition.arguments if each.parameter is not None]
@@ -104,14 +104,14 @@ class RequestBuilder:
                     headers["cookie"] = written
             body = None if self._body is None else self._body(arguments)
         except UnicodeEncodeError:
-            raise ToolError("An argument has half of a surrogate pair, which is no character") from None
+            raise ToolError("An argument has half of a surrogate pair, which is not a character") from None
         if body is None:
             return OutgoingRequest(method=self._method, url=url, headers=headers)
         headers["content-type"] = body.content_type
         return OutgoingRequest(method=self._method, url=url, headers=headers, body=body.data)
 
     def _check_query(self, query: list[tuple[str, Any, str]], arguments: Mapping[str, Any]) -> None:
-        """Raise `ToolError` where a member of an object is written as something else in the query."""
+        """Raise `ToolError` if a member of an object would become another query parameter."""
         open_ones = [each for name, value, text in query for each in self._open(name, value, text, "&")]
         if self._url.has_open_query:
             # Values of path parameters stand in the query of the template.
@@ -121,7 +121,7 @@ class RequestBuilder:
             self._fields.check(open_ones)
 
     def _check_matrix(self, names: WireNames, arguments: Mapping[str, Any]) -> None:
-        """Raise `ToolError` where a member of an object is written as another parameter of the path."""
+        """Raise `ToolError` if a member of an object would become another path parameter."""
         names.check(
             [
                 OpenValue(_owner(parameter), name, list(arguments[name]))
@@ -143,7 +143,7 @@ class RequestBuilder:
 def _wire_names(
     definition: ToolDefinition, parameters: Iterable[ParameterObject]
 ) -> tuple[WireNames, WireNames, WireNames | None]:
-    """Return the names in the query and in forms, in cookies, and in the path where it has names.
+    """Return the names in query and forms, in cookies, and in the path.
 
     Many frameworks read the query and a form together.
     """
@@ -198,7 +198,7 @@ def _query_string(parameter: ParameterObject, reserved: Iterable[tuple[str, str]
 
 
 def accepted(operation: OperationObject) -> str:
-    """Return the header Accept: what the description says of successes, JSON first, and anything if need be."""
+    """Return the header Accept: the media types of successes, JSON first."""
     known: dict[str, None] = {}
     for status, response in operation.responses.items():
         if status.startswith("2") or status == "default":

@@ -1,4 +1,4 @@
-"""The URL of a request: the server of an operation, its path from encoded segments, its query.
+"""The URL of a request: server, path from encoded segments, and query.
 
 A value can never change which operation a request is for. It is encoded whole, so that it stays inside its segment.
 Values that some servers on the way would decode and read as `.` or `..` are refused, however often they are encoded.
@@ -28,7 +28,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ENDS_OF_SEGMENTS: Final = re.compile(r"[/\\;?#]")
 # A value that is still encoded after so many rounds is meant to deceive.
 _MAX_ENCODED: Final = 8
-#: How long a URL may become. Servers refuse longer ones with a 414 that nobody understands.
+#: How long a URL may become. Servers refuse longer ones with a 414 that explains nothing.
 MAX_URL: Final = 16_384
 
 
@@ -106,7 +106,10 @@ def _with_variables(server: ServerObject, given: Mapping[str, str], where: str) 
 
 
 def _checked_base(url: str, where: str, *, typed: bool) -> str:
-    """Return the URL of a server without a slash at its end. `typed`: a person gave it, and not a document."""
+    """Return the URL of a server without a slash at its end.
+
+    `typed`: a person gave it, and not a document.
+    """
     try:
         parts = urlsplit(url)
         parse_url(url)
@@ -131,7 +134,7 @@ def _is_dots(segment: str) -> bool:
 
 
 def _becomes_dots(segment: str) -> bool:
-    """Return whether a segment is `.` or `..` for a server that decodes it, once or more often."""
+    """Return whether a segment is `.` or `..` after decoding, once or more often."""
     for _ in range(_MAX_ENCODED):
         decoded = unquote(segment)
         if decoded in (".", "..") or decoded == segment:
@@ -172,7 +175,10 @@ class UrlBuilder:
         self._scheme, self._netloc = split.scheme, split.netloc
 
     def build(self, arguments: Mapping[str, Any], query: str) -> str:
-        """Return the URL for arguments, and check that it is what was meant. The query of the template comes first."""
+        """Build the URL for arguments, and check that it is what was meant.
+
+        The query of the template comes first.
+        """
         path = self._filled(self._parts, arguments)
         own = self.fill_query(arguments)
         query = f"{own}&{query}" if own and query else own or query
@@ -222,7 +228,7 @@ def _compiled(
         if index % 2:
             if piece not in path:
                 raise DescriptionError(
-                    f"{where}: {{{piece}}} of the path {template!r} is no parameter of the operation"
+                    f"{where}: {{{piece}}} of the path {template!r} is not a parameter of the operation"
                 )
             parts.append(_Expression(*path[piece]))
         elif piece:
@@ -232,7 +238,7 @@ def _compiled(
 
 
 def _check_value(argument: str, value: Any, text: str) -> None:
-    """Refuse a value of a path parameter that would lead to another path, here or at a server on the way."""
+    """Refuse a value that would lead to another path, here or at a proxy."""
     if not text:
         raise ToolError(f"{argument!r} is a part of the path and must not be empty")
     _check_parts(argument, value)

@@ -40,7 +40,7 @@ _CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
 
 
 class WriteOutcomeUnknown(ToolError, OutcomeUnknown):
-    """The connection was lost after a write was sent: it may or may not have been carried out."""
+    """The connection was lost after a write was sent: it may have been carried out."""
 
 
 class Sender:
@@ -136,7 +136,7 @@ class Sender:
                 return
 
     async def _signed_again(self, exchange: Exchange, response: HttpResponse) -> bool:
-        """Get other credentials in place of those that the API refused; return whether there are any.
+        """Replace the credentials that the API refused; return whether there are new ones.
 
         A refused request was not carried out, so that this holds for writes too.
         """
@@ -154,9 +154,10 @@ class Sender:
             exchange.credentials, exchange.signed = signed, self._sent_home(signed.request)
 
     async def _redirect(self, exchange: Exchange, status: int, target: str, has_left: bool) -> None:
-        """Go where a read is sent. What came from arguments stays in the origin it is for, like credentials.
+        """Follow a redirect.
 
-        `has_left`: a redirect left that origin. One that leads back is the choice of another server, and gets neither.
+        What came from arguments stays in the origin it is for, like credentials. `has_left`: a redirect left that
+        origin. One that leads back is the choice of another server, and gets neither.
         """
         before = exchange.request
         # A condition is about the address that it was made for.
@@ -198,7 +199,10 @@ class Sender:
 
 
 def _key(call: Call) -> str:
-    """Make the key of a call. The attempts of a task share one, also in another process."""
+    """Make the idempotency key of a call.
+
+    The attempts of a task share one, also in another process.
+    """
     if call.task_run is not None and call.is_task:
         import hashlib
 

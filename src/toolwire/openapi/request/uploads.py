@@ -1,4 +1,4 @@
-"""Bytes that go to an API: an argument is base64 below a limit, or names a resource of this server.
+"""Uploads to an API: small base64 arguments, or resources of this server.
 
 A model cannot write a file. So it names a resource, such as the answer of another call, and the bytes never pass
 through it. An address of anything else is refused: this server fetches nothing because a model says so.
@@ -46,15 +46,15 @@ def uploads_of(definition: ToolDefinition) -> Prepare | None:
 
 
 async def read_upload(call: Call, name: str, value: Any) -> Upload:
-    """Return the bytes that the value of an argument stands for; raise `ToolError` where it stands for none."""
+    """Return the bytes that an argument stands for; raise `ToolError` without any."""
     if isinstance(value, dict) and isinstance(value.get("uri"), str):
-        return await _of_resource(call, name, value["uri"])
+        return await _read_resource(call, name, value["uri"])
     if isinstance(value, str):
-        return _of_base64(name, value)
+        return _decode_base64(name, value)
     raise ToolError(f"The argument {name!r} is base64, or an object with the uri of a resource of this server")
 
 
-def _of_base64(name: str, value: str) -> Upload:
+def _decode_base64(name: str, value: str) -> Upload:
     media_type = None
     if value.startswith("data:"):
         # RFC 2397. Clients write files into arguments in this form.
@@ -75,7 +75,7 @@ def _of_base64(name: str, value: str) -> Upload:
         ) from None
 
 
-async def _of_resource(call: Call, name: str, uri: str) -> Upload:
+async def _read_resource(call: Call, name: str, uri: str) -> Upload:
     try:
         # The caller of the tool needs the permission to read it.
         contents = await call.host.read_for(call, uri, False)

@@ -1,4 +1,4 @@
-"""Names in a request: members of an object that become names must not be those of something else.
+"""Check that names from arguments do not replace fixed names in a request.
 
 An object may be written as fields of its own: `role=admin` in a query, a cookie or a form. Such a name comes from an
 argument. It must not be the name of a fixed value, of a credential or of a parameter that was judged on its own,
@@ -43,7 +43,10 @@ class OpenValue(NamedTuple):
 
 
 class WireNames:
-    """The names of the requests of one operation in one place. `taken` has each with its source."""
+    """The names in one place of an operation's requests.
+
+    `taken` has each with its source.
+    """
 
     def __init__(self, taken: Iterable[tuple[Owner, str]]) -> None:
         self._taken = [(owner, spelling) for owner, name in taken if (spelling := _spell(name)) is not None]
@@ -51,7 +54,7 @@ class WireNames:
         self._owners = frozenset(owner for owner, _ in self._taken)
 
     def check(self, values: Iterable[OpenValue]) -> None:
-        """Raise `ToolError` where the name of an open value is that of another source, or of another open value."""
+        """Raise `ToolError` where an open value has a name that is taken."""
         given: list[tuple[OpenValue, _Spelling]] = []
         owners: dict[str, Owner] = {}
         for value in values:

@@ -1,4 +1,4 @@
-"""Contract tests for authors of stores: the behaviour that a server expects of `KV`, `Log`, `Bus` and `Queue`.
+"""Contract tests for authors of stores: `KV`, `Log`, `Bus` and `Queue`.
 
 A file of tests has one fixture, `make_stores`, and a subclass for each contract. It needs pytest and hypothesis.
 

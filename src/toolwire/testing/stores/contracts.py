@@ -72,7 +72,10 @@ class _KVExamples:
 
 
 class KVContract:
-    """The behaviour of a `KV`. Subclass it in a file of tests with the fixture `make_stores`."""
+    """The behaviour of a `KV`.
+
+    Subclass it in a file of tests with the fixture `make_stores`.
+    """
 
     @pytest.fixture
     def _kv_examples(self, make_stores: MakeStores) -> Iterator[_KVExamples]:
@@ -347,7 +350,10 @@ class KVContract:
 
 
 class LogContract:
-    """The behaviour of a `Log`. Subclass it in a file of tests with the fixture `make_stores`."""
+    """The behaviour of a `Log`.
+
+    Subclass it in a file of tests with the fixture `make_stores`.
+    """
 
     async def test_append_and_read_after(self, make_stores: MakeStores) -> None:
         log = make_stores().log
@@ -430,7 +436,10 @@ class LogContract:
 
 
 class BusContract:
-    """The behaviour of a `Bus`. Subclass it in a file of tests with the fixture `make_stores`."""
+    """The behaviour of a `Bus`.
+
+    Subclass it in a file of tests with the fixture `make_stores`.
+    """
 
     async def test_subscribers_receive_their_topic_in_order(self, make_stores: MakeStores) -> None:
         bus = make_stores().bus

@@ -40,8 +40,8 @@ async def create(queue: Queue, key: str, place: Place | None, *, ttl: float | No
     return value
 
 
-async def taken(queue: Queue, process: str, kinds: str, most: int = 100, **more: Any) -> str:
-    """Take tasks, and return their keys, which have one letter each."""
+async def claim_keys(queue: Queue, process: str, kinds: str, most: int = 100, **more: Any) -> str:
+    """Take tasks from the queue; return their keys, of one letter each."""
     return "".join(task.key for task in await queue.take(process, list(kinds), most, **more))
 
 
@@ -148,7 +148,10 @@ async def outcome(step: Step, queue: Queue, present: bytes | None) -> Any:
 
 
 class QueueContract:
-    """The behaviour of a `Queue`. Subclass it in a file of tests with the fixture `make_stores`."""
+    """The behaviour of a `Queue`.
+
+    Subclass it in a file of tests with the fixture `make_stores`.
+    """
 
     # --- records and places ---
 
@@ -348,7 +351,7 @@ class QueueContract:
             await create(queue, "a", Ready("x", "o"), most_ready=1)
             await create(queue, "b", Held("p", "x"))
         assert (await queue.counts())[:2] == ({"x": 1}, {"x": 1})
-        assert await taken(queue, "p", "x") == "a"
+        assert await claim_keys(queue, "p", "x") == "a"
         await create(queue, "a", Ready("x", "o"), most_ready=1)
         assert await queue.place("a") == Held("p", "x"), "it was written, and taken afterwards"
 
@@ -382,7 +385,7 @@ class QueueContract:
 
         assert await hand_back() is None
         assert await hand_back() is None
-        assert await taken(queue, "q", "x") == "a"
+        assert await claim_keys(queue, "q", "x") == "a"
         with pytest.raises(LeaseLost):
             await hand_back()
         assert await queue.place("a") == Held("q", "x")
@@ -397,7 +400,7 @@ class QueueContract:
         await create(queue, "z", Held("q", "x"))
         for key in "abcdef":
             await create(queue, key, Ready("x", "o"), ttl=10 if key == "c" else 1000)
-        assert await taken(queue, "p", "x", 5) == "abcde"
+        assert await claim_keys(queue, "p", "x", 5) == "abcde"
         assert await queue.held("p") == (6, [*"abcde", "ü"]), "of whatever kind, however they came there"
         assert await queue.held("p", limit=0) == await queue.held("p", limit=-1) == (6, [])
         assert await queue.held("p", limit=2) == (6, ["a", "b"])
@@ -440,7 +443,7 @@ class QueueContract:
                     await call
         assert await queue.leases() == [("p", 1)]
         assert await queue.places("", limit=10**20) == [("a", Ready("x", "1"))]
-        assert await taken(queue, "p", "x", 10**20) == "a"
+        assert await claim_keys(queue, "p", "x", 10**20) == "a"
 
     async def test_leases_are_renewed_ended_and_buried_repeatedly(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue
@@ -535,35 +538,40 @@ class QueueContract:
         # Kind x: owner 1 has a to d, owner 2 e and f, owner 3 g. Kind y: owner 1 has h and i. Kind z: owner 1 has j.
         for key, kind, owner in zip("abcdefghij", "xxxxxxxyyz", "1111223111", strict=True):
             await create(queue, key, Ready(kind, owner))
-        assert await taken(queue, "p", "xy", 3) == "ahe"
+        assert await claim_keys(queue, "p", "xy", 3) == "ahe"
         # Kind y is next; in x it is the turn of owner 3. Who comes now stands behind all of them.
         await create(queue, "k", Ready("x", "4"))
         await create(queue, "l", Ready("x", "2"))
-        assert await taken(queue, "p", "xy", 2) == "ig"
-        assert await taken(queue, "p", "x") == "bfkcld"
-        assert await taken(queue, "p", "xyz") == "j"
+        assert await claim_keys(queue, "p", "xy", 2) == "ig"
+        assert await claim_keys(queue, "p", "x") == "bfkcld"
+        assert await claim_keys(queue, "p", "xyz") == "j"
         # Who had nothing in line joins at the end again.
         for key, owner in zip("mno", "211", strict=True):
             await create(queue, key, Ready("x", owner))
-        assert await taken(queue, "p", "x") == "mno"
+        assert await claim_keys(queue, "p", "x") == "mno"
 
     async def test_owners_are_passed_over_and_keep_their_turn(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue
         await queue.renew("p", 10)
         for key, kind, owner in zip("abcdef", "xxxxyy", "112213", strict=True):
             await create(queue, key, Ready(kind, owner))
-        assert await taken(queue, "p", "xy", passing_over=["1", "2"]) == "f"
-        assert await taken(queue, "p", "xy", 2, passing_over=["1"]) == "cd"
-        assert await taken(queue, "p", "xy", passing_over=["1", "2", "3"]) == ""
-        assert await taken(queue, "p", "xy") == "eab"
+        assert await claim_keys(queue, "p", "xy", passing_over=["1", "2"]) == "f"
+        assert await claim_keys(queue, "p", "xy", 2, passing_over=["1"]) == "cd"
+        assert await claim_keys(queue, "p", "xy", passing_over=["1", "2", "3"]) == ""
+        assert await claim_keys(queue, "p", "xy") == "eab"
 
     async def test_only_the_kinds_that_are_asked_for_are_taken(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue
         await queue.renew("p", 10)
         for key, kind in zip("abc", "xyz", strict=True):
             await create(queue, key, Ready(kind, "o"))
-        assert await taken(queue, "p", "") == await taken(queue, "p", "w") == await taken(queue, "p", "xyz", 0) == ""
-        assert await taken(queue, "p", "zyyz") == "bc"
+        assert (
+            await claim_keys(queue, "p", "")
+            == await claim_keys(queue, "p", "w")
+            == await claim_keys(queue, "p", "xyz", 0)
+            == ""
+        )
+        assert await claim_keys(queue, "p", "zyyz") == "bc"
         assert (await queue.counts())[:2] == ({"x": 1}, {"y": 1, "z": 1})
 
     async def test_a_task_keeps_its_place_in_line_when_its_record_changes(self, make_stores: MakeStores) -> None:
@@ -575,7 +583,7 @@ class QueueContract:
         assert await queue.change("b", b"2", ttl=10, expect=b"b", place=Ready("x", "other")) is None
         assert await queue.change("c", b"2", ttl=10, expect=b"c", place=None) is None
         assert await queue.change("c", b"3", ttl=10, expect=b"2", place=Ready("x", "o")) is None
-        assert await taken(queue, "p", "x") == "abdc"
+        assert await claim_keys(queue, "p", "x") == "abdc"
 
     async def test_a_task_that_was_handed_back_is_taken_again(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue
@@ -623,16 +631,16 @@ class QueueContract:
         await create(queue, "d", Ready("x", "other", delay=5))
         assert await queue.place("a") == Ready("x", "o", 10.0)
         assert await queue.counts() == NOTHING._replace(ready={"x": 4}, delayed=3, leases=1)
-        assert await taken(queue, "p", "x") == "b"
+        assert await claim_keys(queue, "p", "x") == "b"
         clock.now += 4
         assert await queue.place("a") == Ready("x", "o", 6.0)
-        assert await taken(queue, "p", "x") == ""
+        assert await claim_keys(queue, "p", "x") == ""
         clock.now += 1
-        assert await taken(queue, "p", "x", 1) == "c"
+        assert await claim_keys(queue, "p", "x", 1) == "c"
         clock.now += 5
         await create(queue, "e", Ready("x", "o"))
         assert await queue.counts() == NOTHING._replace(ready={"x": 3}, held={"x": 2}, oldest=5.0, leases=1)
-        assert await taken(queue, "p", "x") == "dae", "tasks of an owner come in the order of their making"
+        assert await claim_keys(queue, "p", "x") == "dae", "tasks of an owner come in the order of their making"
 
     async def test_waiting_lists_the_oldest_ready_tasks(self, make_stores: MakeStores) -> None:
         clock = StoreClock()
@@ -671,7 +679,7 @@ class QueueContract:
         clock.now += 60
         assert await queue.stale() == [("machine 1", 1), ("machine 2", 1)]
         await create(queue, "a", Ready("x", "o"))
-        assert await taken(queue, "machine 1", "x") == "a", "its lease was not buried"
+        assert await claim_keys(queue, "machine 1", "x") == "a", "its lease was not buried"
         assert await queue.renew("machine 1", 10)
         assert await queue.stale() == [("machine 2", 1)]
         assert not await queue.bury("machine 1", 1), "it was renewed since"
@@ -808,7 +816,10 @@ class QueueContract:
 
 
 class LeaseThreadContract:
-    """The further behaviour of a queue that renews leases in a thread of its own, beside `QueueContract`."""
+    """Further behaviour of a queue that renews leases in a thread of its own.
+
+    Use it beside `QueueContract`.
+    """
 
     async def test_a_blocked_event_loop_keeps_its_lease(self, make_stores: MakeStores) -> None:
         queue = make_stores().queue

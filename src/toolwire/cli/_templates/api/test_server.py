@@ -1,4 +1,4 @@
-"""Tests of the template-name server against a stub of its API, in this process. `pytest` runs them."""
+"""Tests of the template-name server against a stub of its API. `pytest` runs them."""
 
 import asyncio
 
