@@ -40,7 +40,7 @@ MOST_EXCEPTIONS: Final = 30
 PRINTED: Final = 40
 
 WORDS: Final = re.compile(
-    r"(?<!`)\b(?:somebody|nobody|others|elsewhere|told|heard|goes on|whoever|is there|is away|by which)\b"
+    r"(?<![`-])\b(?:somebody|nobody|others|elsewhere|told|heard|goes on|whoever|is there|is away|by which)\b"
     r"|\bthat one(?=$|[,.;:)]| (?:is|was|has|had|can|may|of|that|which)\b)"
     r"|(?<!there )\bis no (?!longer\b|more than\b)",
     re.IGNORECASE,

@@ -83,7 +83,7 @@ class _Refusal(Struct):
 
 
 def refusal(answer: Fetched, step: str, sent: Fetch | None = None) -> SignInFailed:
-    """Return the error for a refusal (RFC 6749 section 5.2): `Refused` if its reason can be read.
+    """Return the error for a refusal: `Refused` if its reason can be read.
 
     The reason is without the secrets of the request that was `sent`, which some servers quote.
     """
