@@ -10,7 +10,7 @@ from tests.cases import cases
 
 from toolwire import Policy, Server, Tool
 from toolwire.auth import ApiKeys, ResourceServer
-from toolwire.openapi.definition.selection import Selection
+from toolwire.openapi.definition.selection import OperationSelection
 from toolwire.openapi.model import DescriptionError
 from toolwire.protocol.errors import ServerError
 
@@ -38,8 +38,8 @@ REGISTRATIONS: dict[str, Callable[[Any], object]] = {
     "rule": lambda function: Policy(rules={"path": function}),
     "by_principal=": lambda function: Policy(by_principal=function),
     "listen filter": _listen,
-    "keep=": lambda function: Selection(keep=function),
-    "drop=": lambda function: Selection(None, drop=function),
+    "keep=": lambda function: OperationSelection(keep=function),
+    "drop=": lambda function: OperationSelection(None, drop=function),
 }
 
 
@@ -54,7 +54,7 @@ def test_deciding_function_whose_body_would_never_run_is_refused(register: Any, 
 def test_operation_is_chosen_by_true_and_false_alone(answer: Any) -> None:
     operation: Any = None
     with pytest.raises(DescriptionError, match="in place of True or False"):
-        Selection(keep=lambda operation: answer).reason_against(operation)
+        OperationSelection(keep=lambda operation: answer).reason_against(operation)
 
 
 @cases("secret", ["", b"", [], ["a secret of at least sixteen bytes", ""]])

@@ -56,7 +56,7 @@ def test_requests_of_a_view(method: str, params: dict[str, Any]) -> None:
         assert isinstance(read, ViewRequest)
         assert (read.id, read.method) == (1, method)
     if method == "ui/message":
-        assert isinstance(read.params, bridge.Message)
+        assert isinstance(read.params, bridge.ViewMessage)
         assert read.params.blocks() == [{"type": "text", "text": "x"}]
 
 

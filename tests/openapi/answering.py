@@ -13,7 +13,7 @@ from toolwire.content import ToolResult
 from toolwire.http1.pool import HttpPool
 from toolwire.openapi.answer.answer_drift import AnswerDrift
 from toolwire.openapi.answer.answer_parts import answer_parts
-from toolwire.openapi.answer.answers import AnswerParts, Answers
+from toolwire.openapi.answer.answers import AnswerParts, ApiAnswers
 from toolwire.openapi.answer.response_cache import ResponseCache
 from toolwire.openapi.model import OperationSettings, ToolDefinition
 from toolwire.openapi.operation_tools import ApiConnection, operation_tool
@@ -54,7 +54,7 @@ async def api_server(
         way = ApiConnection(pool=pool, base_url=url, drift=AnswerDrift())
         for definition in definitions:
 
-            def parts(answers: Answers, definition: ToolDefinition = definition) -> AnswerParts:
+            def parts(answers: ApiAnswers, definition: ToolDefinition = definition) -> AnswerParts:
                 return answer_parts(answers, definition, kept, cache=cache, paths=paths)
 
             server.add(operation_tool(definition, way, signer=signer, parts=parts))

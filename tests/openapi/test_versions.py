@@ -13,7 +13,7 @@ from tests.openapi.rich_descriptions import OPENAPI_3_0, OPENAPI_3_2, SWAGGER_2
 from toolwire import schemas
 from toolwire.openapi.access.security import read_security_schemes
 from toolwire.openapi.access.signing import OutgoingRequest
-from toolwire.openapi.definition.selection import Selection, tag
+from toolwire.openapi.definition.selection import OperationSelection, tag
 from toolwire.openapi.description.operations import operations_of
 from toolwire.openapi.description.reading import read_description
 from toolwire.openapi.model import OperationObject, ToolDefinition
@@ -77,7 +77,7 @@ def test_tags_have_parents_servers_have_names_and_documents_have_addresses() -> 
     description = read_description(OPENAPI_3_2, base_uri="https://elsewhere.test/a.json")
     search = next(each for each in operations_of(description) if isinstance(each, OperationObject))
     assert search.tags == ("cats", "pets")
-    assert Selection(tag("pets")).chooses(search)
+    assert OperationSelection(tag("pets")).chooses(search)
     assert server_url(search.servers, server="prod") == BASE
     assert description.root.uri == "https://api.test/openapi.json"
     # Relative servers are read against the address that the document was fetched from, and not against `$self`.

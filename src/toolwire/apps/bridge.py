@@ -65,7 +65,7 @@ class DownloadFile(Struct):
     contents: list[dict[str, Any]]
 
 
-class Message(Struct):
+class ViewMessage(Struct):
     role: Literal["user"]
     # The text of the clause has one block, the wire of all hosts a list.
     content: list[dict[str, Any]] | dict[str, Any]
@@ -112,7 +112,7 @@ REQUESTS: Final[Mapping[str, type[Struct]]] = {
     "ui/initialize": Initialize,
     "ui/open-link": OpenLink,
     "ui/download-file": DownloadFile,
-    "ui/message": Message,
+    "ui/message": ViewMessage,
     "ui/request-display-mode": RequestDisplayMode,
     "ui/update-model-context": UpdateModelContext,
     "tools/call": CallTool,

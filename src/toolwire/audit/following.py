@@ -26,7 +26,7 @@ _HEAD: Final = re.compile(rb'\n\{"chain":"[0-9a-f]{16}","n":([0-9]{1,18}),"kind"
 _PREFIX: Final = len(b'\n{"chain":"') + 16 + len(b'"')
 
 
-class Follower:
+class ChainFollower:
     """Reads what other processes append to a file, from now on.
 
     `last` is the HMAC of the current last line, if there is one. Chains that exist already are not followed: either

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from toolwire.audit.chain import AuditChain, audit_key, encode
-from toolwire.audit.following import Follower, Seen
+from toolwire.audit.following import ChainFollower, Seen
 from toolwire.audit.sinks import Sink, Target, sink_for
 from toolwire.protocol.errors import ServerError
 from toolwire.redaction import Redaction
@@ -78,7 +78,7 @@ class AuditLog:
         self._process = 0
         self._writer: _Writer | None = None
         self._chain: AuditChain | None = None
-        self._follower: Follower | None = None
+        self._follower: ChainFollower | None = None
         self._about: dict[str, Any] = {}
         self._lost = 0
 

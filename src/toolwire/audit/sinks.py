@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from toolwire.audit.following import Follower, identify_file
+from toolwire.audit.following import ChainFollower, identify_file
 
 Target: TypeAlias = str | os.PathLike[str] | logging.Logger | Callable[[str], Any]
 
@@ -38,7 +38,7 @@ class Sink(ABC):
         Raises when that fails, and keeps what was not delivered.
         """
 
-    def follow(self, own: str) -> Follower | None:
+    def follow(self, own: str) -> ChainFollower | None:
         """Follow what other chains than `own` write there, where that can be read."""
         return None
 
@@ -101,8 +101,8 @@ class FileSink(Sink):
             size += len(lines[-1])
         return b"".join(line + b"\n" for line in lines)
 
-    def follow(self, own: str) -> Follower | None:
-        return Follower(self.path, own)
+    def follow(self, own: str) -> ChainFollower | None:
+        return ChainFollower(self.path, own)
 
     def _opened(self) -> int:
         if self._file is not None and self._identity != identify_file(self.path):

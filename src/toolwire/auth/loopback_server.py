@@ -15,7 +15,7 @@ MAX_HEADS: Final = 64
 _BACKLOG: Final = 16
 
 
-class Reply(NamedTuple):
+class LoopbackReply(NamedTuple):
     """The answer to one request."""
 
     status: str
@@ -28,7 +28,7 @@ class Reply(NamedTuple):
         return f"Reply({self.status!r})"
 
 
-Respond: TypeAlias = Callable[[str, asyncio.StreamReader], Awaitable[Reply]]
+Respond: TypeAlias = Callable[[str, asyncio.StreamReader], Awaitable[LoopbackReply]]
 
 
 class LoopbackServer:
@@ -72,7 +72,7 @@ class LoopbackServer:
         if len(self._reading) >= MAX_HEADS:
             self._reading.pop(next(iter(self._reading))).transport.abort()
         self._serving[task] = self._reading[task] = writer
-        reply: Reply | None = None
+        reply: LoopbackReply | None = None
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await self._read_head(reader)

@@ -96,7 +96,7 @@ CLIENTS: Final = {
 }
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file exists and is not plain JSON with an object at the top."""
 
 
@@ -113,9 +113,9 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         # Python reads values that JSON cannot hold, such as too large a number. They could not be written back.
         json.dumps(found, allow_nan=False)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{path} is not plain JSON: {error}") from None
+        raise UnreadableFile(f"{path} is not plain JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Unreadable(f"{path} does not hold a JSON object")
+        raise UnreadableFile(f"{path} does not hold a JSON object")
     return found
 
 
@@ -126,7 +126,7 @@ def _text_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{path} cannot be read: {error}") from None
+        raise UnreadableFile(f"{path} cannot be read: {error}") from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tup
     old = _text_of(path)
     servers = _parse(path, old).get(member, {})
     if not isinstance(servers, dict):
-        raise Unreadable(f"{member} in {path} is not an object")
+        raise UnreadableFile(f"{member} in {path} is not an object")
     numbers = _Numbers()
     whole = json.loads(old, parse_int=numbers.mark, parse_float=numbers.mark) if old.strip() else {}
     whole.setdefault(member, {})[name] = entry
@@ -188,7 +188,7 @@ def entries(path: Path) -> dict[str, dict[str, Any]]:
     """Return the servers in the configuration file of any client."""
     try:
         found = read(path)
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise UsageError(str(error)) from None
     for member in ("mcpServers", "servers"):
         servers = found.get(member)

@@ -168,7 +168,7 @@ def _install(
     entry = _entry(client, command, env)
     try:
         text, before = client_files.with_entry(path, client.member, name, entry)
-    except client_files.Unreadable as error:
+    except client_files.UnreadableFile as error:
         note(f"toolwire: {error}; it was left as it is. Put this into {client.member} yourself:")
         out.text(json.dumps({name: entry}, indent=2, ensure_ascii=False)[2:-2])
         return FAILED
@@ -189,7 +189,7 @@ def _install(
                 note(f"toolwire: {path} was changed meanwhile, so nothing was written: try again")
                 return FAILED
             backup = client_files.write(path, now)
-    except (OSError, client_files.Unreadable) as error:
+    except (OSError, client_files.UnreadableFile) as error:
         note(f"toolwire: {path} cannot be written: {error}; it was left as it is")
         return FAILED
     out.line(f"Written. {f'The old file is kept as {backup}. ' if backup is not None else ''}{client.after}")

@@ -13,7 +13,7 @@ from toolwire.cli.listing import short
 from toolwire.cli.openapi_options import SOURCE, TOKENS_NOTE, add_reading, reach_of, translate_advice
 from toolwire.extras import MissingExtra
 from toolwire.openapi.definition.chosen_operations import ApiOperations, OperationRow
-from toolwire.openapi.definition.selection import Selection, path_pattern
+from toolwire.openapi.definition.selection import OperationSelection, path_pattern
 from toolwire.openapi.lock_file.lock import is_lock
 from toolwire.openapi.lock_file.locked_operations import LockedTools
 from toolwire.openapi.lock_file.locking import definer_of, read_api, read_locked
@@ -29,7 +29,7 @@ SHOWN: Final = 500
 _REASON: Final = 120
 
 
-class ListedOperation(NamedTuple):
+class OperationLine(NamedTuple):
     """An operation, and what becomes of it."""
 
     row: OperationRow
@@ -70,7 +70,7 @@ def main(arguments: Namespace) -> int:
     return DONE
 
 
-def _operations(arguments: Namespace) -> list[ListedOperation]:
+def _operations(arguments: Namespace) -> list[OperationLine]:
     locked = LockedTools(arguments.file) if is_lock(arguments.file) else None
     if locked is None:
         api = read_api(arguments.file, overlays=arguments.overlay, reach=reach_of(arguments.reach))
@@ -79,7 +79,7 @@ def _operations(arguments: Namespace) -> list[ListedOperation]:
     operations = ApiOperations(
         api.description,
         definer_of(api.description, {} if locked is None else locked.lock.settings),
-        selection=Selection(None) if locked is None else None,
+        selection=OperationSelection(None) if locked is None else None,
         defaults=OperationSettings(),
         decisions={},
         locked=locked,
@@ -87,11 +87,11 @@ def _operations(arguments: Namespace) -> list[ListedOperation]:
     return listed(operations)
 
 
-def listed(operations: ApiOperations) -> list[ListedOperation]:
+def listed(operations: ApiOperations) -> list[OperationLine]:
     """Return every operation of an API, chosen or not."""
     chosen = {(each.operation.method, each.operation.path) for each in operations.chosen}
     return [
-        ListedOperation(
+        OperationLine(
             row,
             tags=operation.tags if isinstance(operation, OperationObject) else (),
             tokens=_tokens(operations, operation, row),
@@ -116,7 +116,7 @@ def _words(operation: OperationObject | LeftOutOperation) -> str:
     return " ".join(texts).casefold()
 
 
-def _is_wanted(each: ListedOperation, arguments: Namespace) -> bool:
+def _is_wanted(each: OperationLine, arguments: Namespace) -> bool:
     if arguments.tag and not set(arguments.tag) & set(each.tags):
         return False
     if arguments.path and not any(path_pattern(path).fullmatch(each.row.path) for path in arguments.path):
@@ -124,7 +124,7 @@ def _is_wanted(each: ListedOperation, arguments: Namespace) -> bool:
     return all(word.casefold() in each.words for word in arguments.words)
 
 
-def _show(out: screen.Screen, wanted: list[ListedOperation], total: int, *, everything: bool) -> None:
+def _show(out: screen.Screen, wanted: list[OperationLine], total: int, *, everything: bool) -> None:
     shown = wanted if everything else wanted[:SHOWN]
     if shown:
         out.table(("", "tool", "operation", "tokens", "tags", "why not"), [_cells(each) for each in shown])
@@ -145,7 +145,7 @@ def _show(out: screen.Screen, wanted: list[ListedOperation], total: int, *, ever
         out.line(TOKENS_NOTE)
 
 
-def _cells(each: ListedOperation) -> tuple[str, ...]:
+def _cells(each: OperationLine) -> tuple[str, ...]:
     row = each.row
     return (
         "*" if each.is_chosen else "",

@@ -28,7 +28,7 @@ KINDS: Final = {
 }
 
 
-class Listing:
+class CatalogueListing:
     """One list of the server, or the reason why it cannot be had."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ServerCatalogue:
     """The lists of a server: tools, resources, templates, prompts, skills and extensions."""
 
     def __init__(self) -> None:
-        self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
+        self.listings: dict[str, CatalogueListing] = {kind: CatalogueListing() for kind in KINDS}
 
     def describe(self) -> dict[str, Any]:
         return {kind: listing.describe(KINDS[kind][2]) for kind, listing in self.listings.items()}
@@ -60,8 +60,8 @@ class ServerCatalogue:
         self.listings[kind] = await _list(client, kind)
 
 
-async def _list(client: Client, kind: str) -> Listing:
-    listing = Listing()
+async def _list(client: Client, kind: str) -> CatalogueListing:
+    listing = CatalogueListing()
     typed: dict[str, Callable[[], Awaitable[Any]]] = {
         "tools": partial(client.list_tools, audience=None),
         "resources": client.list_resources,

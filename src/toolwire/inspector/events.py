@@ -18,7 +18,7 @@ _LOST: Final = b'{"type":"lost"}\n'
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class EventReader:
+class PageEventReader:
     """The events that one page has not read yet."""
 
     def __init__(self, page: str = "") -> None:
@@ -57,17 +57,17 @@ class Events:
     """The pages that are open, and the way to tell all of them something."""
 
     def __init__(self) -> None:
-        self._readers: set[EventReader] = set()
+        self._readers: set[PageEventReader] = set()
         self._ended = False
 
-    def open(self, page: str = "") -> EventReader:
-        reader = EventReader(page)
+    def open(self, page: str = "") -> PageEventReader:
+        reader = PageEventReader(page)
         if self._ended:
             reader.end()
         self._readers.add(reader)
         return reader
 
-    def close(self, reader: EventReader) -> None:
+    def close(self, reader: PageEventReader) -> None:
         self._readers.discard(reader)
 
     def is_read_by(self, page: str) -> bool:

@@ -21,10 +21,10 @@ from toolwire.openapi.api_options import ApiOptions, split_settings
 from toolwire.openapi.api_pool import OpenPool
 from toolwire.openapi.api_server import ApiTools
 from toolwire.openapi.asgi_application import ADDRESS, DESCRIPTION_PATH, is_application, read_application, running
-from toolwire.openapi.bridge import Bridge
+from toolwire.openapi.bridge import ApiBridge
 from toolwire.openapi.definition.chosen_operations import ApiOperations, OperationRow
 from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION
-from toolwire.openapi.definition.selection import ALL, Choice, Selection
+from toolwire.openapi.definition.selection import ALL, Choice, OperationSelection
 from toolwire.openapi.definition.tool_definitions import ToolDefiner
 from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.fetching import Reach
@@ -185,7 +185,7 @@ def openapi(
         found = ApiOperations(
             description,
             definer,
-            selection=Selection(_all_of(locked, keep), drop) if is_chosen else None,
+            selection=OperationSelection(_all_of(locked, keep), drop) if is_chosen else None,
             defaults=defaults,
             decisions=own,
             locked=locked,
@@ -195,7 +195,7 @@ def openapi(
         locked.check_schemes(used_schemes(description, found.chosen))
     api = Api(description, found, call_options, locked, carrier)
     if resources is not None:
-        api.resources = tuple(found.selected(Selection(resources, drop, "resources")))
+        api.resources = tuple(found.selected(OperationSelection(resources, drop, "resources")))
     if watch is not None:
         if locked is None:
             raise ServerError("watch= compares an API with its lock file: give lock=, too")
@@ -222,7 +222,7 @@ class Api(DescribedApi):
         self._carrier = carrier
         self._server: Server | None = None
         self._tools: ApiTools | None = None
-        self._bridge: Bridge | None = None
+        self._bridge: ApiBridge | None = None
         self._overriding: dict[str, Tool] = {}
         """The tools of a person in place of generated ones, by method and path."""
         self._calls: dict[str, Operation] = {}
@@ -282,7 +282,7 @@ class Api(DescribedApi):
             if self.options.shape == "bridge":
                 for each in generated:
                     each.is_unlisted = True
-                self._bridge = Bridge(self.name, definitions, generated)
+                self._bridge = ApiBridge(self.name, definitions, generated)
                 generated += self._bridge.tools
             resources = [self.tools.resource(each, self.name) for each in self.resources]
             components = [*self._overriding.values(), *generated, *resources]

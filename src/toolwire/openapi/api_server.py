@@ -20,7 +20,7 @@ from toolwire.openapi.access.security import ApiSecurity, read_security_schemes
 from toolwire.openapi.access.signing import Signer
 from toolwire.openapi.answer.answer_drift import AnswerDrift
 from toolwire.openapi.answer.answer_parts import answer_parts
-from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
+from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, ApiAnswers
 from toolwire.openapi.answer.exchange_records import record_exchange
 from toolwire.openapi.answer.response_cache import ResponseCache
 from toolwire.openapi.api_options import ApiOptions
@@ -267,7 +267,7 @@ class ApiTools:
         found = origin(operation_base(operation, self._connection))
         return None if found in self._home else found
 
-    def _parts(self, definition: ToolDefinition) -> Callable[[Answers], AnswerParts]:
+    def _parts(self, definition: ToolDefinition) -> Callable[[ApiAnswers], AnswerParts]:
         return lambda answers: answer_parts(answers, definition, self._kept, cache=self._cache, paths=self._paths)
 
     def _given(self, operation: OperationObject) -> Options:

@@ -80,7 +80,7 @@ class _Entry(Struct, frozen=True):
     summary: str
 
 
-class Bridge:
+class ApiBridge:
     """The three tools of one API."""
 
     def __init__(self, title: str, definitions: Iterable[ToolDefinition], tools: Iterable[ToolBase]) -> None:
@@ -217,7 +217,7 @@ _read = msgspec.json.Decoder(_Arguments).decode
 class CallOperation(ToolBase):
     """The tool that calls an operation."""
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: ApiBridge) -> None:
         self._bridge = bridge
         self.name: str = checked_name(CALL, "tool")
         self.key: str = self.name

@@ -42,7 +42,7 @@ class CalledOperation(Struct, frozen=True, kw_only=True):
     """Whether calling it changes nothing, so that a request may be sent again."""
 
 
-class Definition(Protocol):
+class CallDefinition(Protocol):
     """The part of a tool that clients see."""
 
     @property
@@ -77,10 +77,10 @@ class Definition(Protocol):
 class Sending(Protocol):
     """The sender of an operation's requests (see `openapi.request.retries`)."""
 
-    async def sign(self, exchange: Exchange) -> None:
+    async def sign(self, exchange: ApiExchange) -> None:
         """Put the credentials of the caller into the request of an exchange."""
 
-    async def send(self, exchange: Exchange, *, is_read: bool) -> None:
+    async def send(self, exchange: ApiExchange, *, is_read: bool) -> None:
         """Send the signed request of an exchange, and set its response."""
 
 
@@ -88,7 +88,7 @@ class Sending(Protocol):
 Build: TypeAlias = Callable[[dict[str, Any]], OutgoingRequest]
 
 
-class Exchange:
+class ApiExchange:
     """One call of an API: its arguments, its last request and that answer."""
 
     credentials: SignedRequest | None = None
@@ -167,18 +167,18 @@ class Exchange:
 
 
 #: Makes a result of the answer of an exchange.
-AnswerReader: TypeAlias = Callable[[Exchange], Awaitable[t.CallToolResult]]
+AnswerReader: TypeAlias = Callable[[ApiExchange], Awaitable[t.CallToolResult]]
 #: Changes arguments before a request is built of them, as for the content of files.
 Prepare: TypeAlias = Callable[[Call, dict[str, Any]], Awaitable[dict[str, Any]]]
 #: Looks at a signed request before it is sent; may answer in place of the API.
-Before: TypeAlias = Callable[[Exchange], Awaitable[t.CallToolResult | None]]
+Before: TypeAlias = Callable[[ApiExchange], Awaitable[t.CallToolResult | None]]
 #: Changes a result before it leaves.
-After: TypeAlias = Callable[[Exchange, t.CallToolResult], t.CallToolResult]
+After: TypeAlias = Callable[[ApiExchange, t.CallToolResult], t.CallToolResult]
 #: Gets each call at its end, with the status of the last answer; None where there was none.
-Ended: TypeAlias = Callable[[Exchange, int | None], None]
+Ended: TypeAlias = Callable[[ApiExchange, int | None], None]
 
 
-class Caller:
+class ApiCaller:
     """Runs a call: prepare arguments, build, sign and send the request, read the answer."""
 
     def __init__(
@@ -218,7 +218,7 @@ class Caller:
     async def _call(self, call: Call, arguments: dict[str, Any]) -> t.CallToolResult:
         if self._prepare is not None:
             arguments = await self._prepare(call, arguments)
-        exchange = Exchange(call, self.operation, self._sending, self._build, arguments)
+        exchange = ApiExchange(call, self.operation, self._sending, self._build, arguments)
         try:
             await self._sending.sign(exchange)
             result = None if self._before is None else await self._before(exchange)
@@ -239,8 +239,8 @@ class GeneratedTool(ToolBase):
 
     def __init__(
         self,
-        definition: Definition,
-        make_caller: Callable[[], Caller],
+        definition: CallDefinition,
+        make_caller: Callable[[], ApiCaller],
         *,
         task: t.TaskSupport | None = None,
         detaches: bool = False,
@@ -265,7 +265,7 @@ class GeneratedTool(ToolBase):
         super().__init__(None, **options)
 
     @cached_property
-    def caller(self) -> Caller:
+    def caller(self) -> ApiCaller:
         """The object that runs the calls.
 
         The first call makes it, because an API may have many operations.

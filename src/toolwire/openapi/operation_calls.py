@@ -17,9 +17,9 @@ from toolwire.adapters import Adapter, adapter
 from toolwire.adapters.annotations import type_name
 from toolwire.base_errors import ServerError, ToolwireError
 from toolwire.content import ToolResult
-from toolwire.openapi.answer.answers import AnswerParts, Answers
+from toolwire.openapi.answer.answers import AnswerParts, ApiAnswers
 from toolwire.openapi.answer.response_cache import cache_hint
-from toolwire.openapi.calling import Exchange, GeneratedTool
+from toolwire.openapi.calling import ApiExchange, GeneratedTool
 from toolwire.openapi.model import ToolDefinition
 from toolwire.openapi.request.media_types import STREAMS
 from toolwire.protocol import types as t
@@ -194,24 +194,24 @@ def for_code(definition: ToolDefinition, max_bytes: int) -> ToolDefinition:
     )
 
 
-def with_bytes(answers: Answers, parts: AnswerParts, *, is_kept: bool = True) -> AnswerParts:
+def with_bytes(answers: ApiAnswers, parts: AnswerParts, *, is_kept: bool = True) -> AnswerParts:
     """Return the readers of answers for code: bytes stay bytes, too large ones fail.
 
     `is_kept`: answers may be kept for as long as their headers permit.
     """
 
-    async def binary(exchange: Exchange) -> t.CallToolResult:
+    async def binary(exchange: ApiExchange) -> t.CallToolResult:
         data, is_whole = await exchange.read(answers.max_bytes)
         if not is_whole:
             return await too_large(exchange, data)
         contents = t.ResourceContents(uri=exchange.request.url, mime_type=exchange.answer.media_type, blob=data)
         return t.CallToolResult(content=[t.EmbeddedResource(resource=contents)])
 
-    async def too_large(exchange: Exchange, beginning: bytes) -> t.CallToolResult:
+    async def too_large(exchange: ApiExchange, beginning: bytes) -> t.CallToolResult:
         exchange.close()
         return error_result(f"The answer of {answers.operation.name} has more than {answers.max_bytes:,} bytes")
 
-    def noted(exchange: Exchange, result: t.CallToolResult) -> t.CallToolResult:
+    def noted(exchange: ApiExchange, result: t.CallToolResult) -> t.CallToolResult:
         if parts.after is not None:
             result = parts.after(exchange, result)
         notes = _Notes(

@@ -12,9 +12,9 @@ from msgspec import Struct
 from toolwire.http1.pool import Pool
 from toolwire.openapi.access.signing import Signer
 from toolwire.openapi.answer.answer_drift import AnswerDrift
-from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, Answers
+from toolwire.openapi.answer.answers import MAX_BYTES, AnswerParts, ApiAnswers
 from toolwire.openapi.answer.long_running import is_long_running
-from toolwire.openapi.calling import CalledOperation, Caller, Ended, GeneratedTool
+from toolwire.openapi.calling import ApiCaller, CalledOperation, Ended, GeneratedTool
 from toolwire.openapi.model import OperationObject, Output, ServerObject, ToolDefinition
 from toolwire.openapi.request.api_rate import ApiRate
 from toolwire.openapi.request.request_builder import RequestBuilder
@@ -53,7 +53,7 @@ def operation_tool(
     connection: ApiConnection,
     *,
     signer: Signer | None = None,
-    parts: Callable[[Answers], AnswerParts] | None = None,
+    parts: Callable[[ApiAnswers], AnswerParts] | None = None,
     **options: Unpack[Options],
 ) -> GeneratedTool:
     """Make the tool of an operation.
@@ -76,12 +76,12 @@ def _caller(
     definition: ToolDefinition,
     connection: ApiConnection,
     signer: Signer | None,
-    parts: Callable[[Answers], AnswerParts] | None,
-) -> Caller:
+    parts: Callable[[ApiAnswers], AnswerParts] | None,
+) -> ApiCaller:
     """Make the way of an operation's calls."""
     settings = definition.settings
     called = called_operation(definition)
-    answers = Answers(
+    answers = ApiAnswers(
         called,
         tool=definition.name,
         published=definition.output_schema,
@@ -103,7 +103,7 @@ def _caller(
         repeats_writes=bool(settings.idempotency_header),
         rate=connection.rate,
     )
-    return Caller(
+    return ApiCaller(
         called,
         builder.build,
         sender,

@@ -139,7 +139,7 @@ def is_extreme(number: float) -> bool:
     return number != 0 and not 1e-15 < abs(number) < 1e18
 
 
-class Document:
+class SchemaDocument:
     """A schema document as nodes.
 
     Refuses a schema that is too deep, too large, endless, or refers to something outside itself.

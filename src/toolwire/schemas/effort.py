@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.bounds import Document, SchemaNode, is_extreme
+from toolwire.schemas.bounds import SchemaDocument, SchemaNode, is_extreme
 from toolwire.schemas.walking import Json, Schema, parts_in
 
 # A step is one subschema applied to one part of a value: the engine does about thirty million of them in a second.
@@ -77,7 +77,7 @@ def allowed(parts: int) -> int:
 class Effort:
     """The work that a schema causes, as an estimate for each value."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         self._root = document.root
         nodes = list(document.nodes) or [document.root]
         self._again = _recursive(nodes)
@@ -126,7 +126,7 @@ class Attempts:
     """
 
     def __init__(self, schema: Schema, what: str) -> None:
-        self._document = Document(schema, what)
+        self._document = SchemaDocument(schema, what)
         nodes = list(self._document.nodes)
         cycle = _cycles(nodes)
         self.multiply: bool = any(

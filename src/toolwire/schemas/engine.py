@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.bounds import MAX_BYTES, Document, SchemaError, dialect_of
+from toolwire.schemas.bounds import MAX_BYTES, SchemaDocument, SchemaError, dialect_of
 from toolwire.schemas.effort import Effort, measure
 from toolwire.schemas.faults import Faults, Leaves, Search
 from toolwire.schemas.patterns import share
@@ -41,7 +41,7 @@ class Validator:
     """A compiled schema. `check` returns what is wrong, an empty list when nothing is."""
 
     def __init__(
-        self, schema: Schema, document: Document, build: Callable[[Schema], Any], glance: Plain | None
+        self, schema: Schema, document: SchemaDocument, build: Callable[[Schema], Any], glance: Plain | None
     ) -> None:
         """`glance` accepts small values without an engine; None for a schema that is not plain."""
         self.schema = schema
@@ -184,7 +184,7 @@ def compile(schema: Json, *, what: str) -> Validator:
     if size > MAX_BYTES:
         raise SchemaError(f"{what} is {size} bytes long, the limit is {MAX_BYTES}")
     dialect = dialect_of(schema, what)
-    document = Document(schema, what)
+    document = SchemaDocument(schema, what)
     pattern_bytes = document.pattern_bytes
 
     def build(part: Schema) -> Any:

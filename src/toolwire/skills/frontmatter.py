@@ -60,7 +60,7 @@ class SkillDocument(NamedTuple):
     positions: dict[str, Position]
 
 
-class Difference(NamedTuple):
+class YamlDifference(NamedTuple):
     """A plain scalar that YAML 1.1 and YAML 1.2 read differently, with both readings."""
 
     text: str
@@ -88,15 +88,15 @@ def read_as_yaml_1_1(data: bytes) -> dict[str, Any]:
     return _Reader(_split(data), _older).read_fields()
 
 
-def yaml_differences(data: bytes) -> list[Difference]:
+def yaml_differences(data: bytes) -> list[YamlDifference]:
     """Return the plain scalars that YAML 1.1 and YAML 1.2 read differently."""
-    found: list[Difference] = []
+    found: list[YamlDifference] = []
 
     def compare(text: str) -> Any:
         newer = _core(text)
         older = "a date" if _DATE.fullmatch(text) or _TIME.fullmatch(text) else _in_words(_older(text))
         if older != _in_words(newer):
-            found.append(Difference(text, older, _in_words(newer), reader.here))
+            found.append(YamlDifference(text, older, _in_words(newer), reader.here))
         return newer
 
     reader = _Reader(_split(data), compare)

@@ -11,7 +11,7 @@ from tests.cases import cases
 from tests.openapi.descriptions import defined
 
 from toolwire.openapi.api import openapi
-from toolwire.openapi.definition.selection import ALL, Selection
+from toolwire.openapi.definition.selection import ALL, OperationSelection
 from toolwire.openapi.description.documents import Limits
 from toolwire.openapi.description.operations import operations_of
 from toolwire.openapi.description.reading import read_description
@@ -259,9 +259,9 @@ def test_a_removal_by_an_overlay_beats_every_choice() -> None:
     removal = overlay({"target": "$.paths['/pets'].get", "remove": True})
     description = read_description(PETS, overlays=[removal])
     for keep in (ALL, ["GET /pets", "/pets"], lambda operation: True):
-        chosen = [each for each in defined(description) if Selection(keep).chooses(each.operation)]
+        chosen = [each for each in defined(description) if OperationSelection(keep).chooses(each.operation)]
         assert ("GET", "/pets") not in {(each.operation.method, each.operation.path) for each in chosen}
-    choice = Selection(["GET /pets", ALL])
+    choice = OperationSelection(["GET /pets", ALL])
     assert [choice.chooses(each.operation) for each in defined(description)] == [True, True]
     assert choice.unmatched == [("keep='GET /pets'", "GET /pets")]
 

@@ -21,7 +21,7 @@ from toolwire.openapi.model import (
     ParameterObject,
     ToolArgument,
 )
-from toolwire.openapi.request.request_bodies import Body, Upload, body_writer
+from toolwire.openapi.request.request_bodies import Body, BodyUpload, body_writer
 
 PNG = b"\x89PNG\r\n\x1a\n"
 WHOLE = (ToolArgument(name="body"),)
@@ -56,12 +56,12 @@ def fixed_header(name: str, schema: Any) -> dict[str, ParameterObject]:
     [
         ("application/json", {"a": [1, None]}, b'{"a":[1,null]}', "application/json"),
         ("application/vnd.api+json", [1], b"[1]", "application/vnd.api+json"),
-        ("application/json", {"file": Upload(PNG)}, b'{"file":"iVBORw0KGgo="}', "application/json"),
-        ("application/octet-stream", Upload(PNG), PNG, "application/octet-stream"),
+        ("application/json", {"file": BodyUpload(PNG)}, b'{"file":"iVBORw0KGgo="}', "application/json"),
+        ("application/octet-stream", BodyUpload(PNG), PNG, "application/octet-stream"),
         ("application/octet-stream", PNG, PNG, "application/octet-stream"),
-        ("image/*", Upload(PNG, "image/png"), PNG, "image/png"),
-        ("image/*", Upload(PNG, "text/html"), PNG, "application/octet-stream"),
-        ("*/*", Upload(PNG, "image/png"), PNG, "image/png"),
+        ("image/*", BodyUpload(PNG, "image/png"), PNG, "image/png"),
+        ("image/*", BodyUpload(PNG, "text/html"), PNG, "application/octet-stream"),
+        ("*/*", BodyUpload(PNG, "image/png"), PNG, "image/png"),
         ("text/plain", "ü", "ü".encode(), "text/plain; charset=utf-8"),
         ("text/plain; charset=UTF-8", 5, b"5", "text/plain; charset=UTF-8"),
         ("application/xml", "<a/>", b"<a/>", "application/xml"),
@@ -110,7 +110,7 @@ WRITTEN_ADDRESS = (
             "id=%22f81d4fae-7dec-11d0-a765-00a0c91e6bf6%22",
         ),
         (
-            {"name": "example", "icon": Upload(PNG)},
+            {"name": "example", "icon": BodyUpload(PNG)},
             {"icon": EncodingObject(content_type="image/png, image/jpeg")},
             "name=example&icon=iVBORw0KGgo%3D",
         ),
@@ -132,7 +132,7 @@ def test_forms(value: Any, encoding: Any, data: str) -> None:
 def test_a_basic_multipart_form() -> None:
     value = {
         "id": "f81d4fae",
-        "profileImage": Upload(PNG),
+        "profileImage": BodyUpload(PNG),
         "addresses": [{"city": "A"}, {"city": "B"}],
         "count": 3,
         "nothing": None,
@@ -159,7 +159,7 @@ def test_a_multipart_form_with_encodings() -> None:
     }
     value = {
         "addresses": ["<a/>"],
-        "profileImage": Upload(PNG, "image/jpeg", 'a"b\r\n.jpg'),
+        "profileImage": BodyUpload(PNG, "image/jpeg", 'a"b\r\n.jpg'),
         "color": {"R": 100, "G": "a b"},
         "words": ["x", "y z"],
     }
@@ -176,7 +176,7 @@ def test_a_multipart_form_with_encodings() -> None:
 
 
 def test_several_files_have_one_name() -> None:
-    files = [Upload(b"1", "text/plain", "1.txt"), Upload(b"2", None, "2.txt"), b"3"]
+    files = [BodyUpload(b"1", "text/plain", "1.txt"), BodyUpload(b"2", None, "2.txt"), b"3"]
     made = parts(written("multipart/form-data", {"file": files}))
     assert [part.get_param("name", header="content-disposition") for part in made] == ["file"] * 3
     assert [part.get_filename() for part in made] == ["1.txt", "2.txt", "file"]
@@ -185,7 +185,7 @@ def test_several_files_have_one_name() -> None:
 
 def test_parts_by_position() -> None:
     prefix = (EncodingObject(), EncodingObject(content_type="image/*"))
-    value = [{"author": "A"}, Upload(PNG, "image/png"), "more"]
+    value = [{"author": "A"}, BodyUpload(PNG, "image/png"), "more"]
     body = written(
         "multipart/mixed; boundary=x",
         value,

@@ -9,7 +9,7 @@ from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from toolwire.auth.errors import SignInFailed
-from toolwire.auth.loopback_server import LoopbackServer, Reply
+from toolwire.auth.loopback_server import LoopbackReply, LoopbackServer
 
 PATH: Final = "/callback"
 _PAGE: Final = (
@@ -72,11 +72,11 @@ class CallbackServer:
         except TimeoutError:
             raise SignInFailed(f"There was no sign-in within {seconds:g} s") from None
 
-    async def _respond(self, head: str, reader: asyncio.StreamReader) -> Reply:
+    async def _respond(self, head: str, reader: asyncio.StreamReader) -> LoopbackReply:
         query = self._query(head)
         if query is None:
-            return Reply("404 Not Found", _HEADERS)
-        return Reply("200 OK", _HEADERS, _PAGE, lambda: self._deliver_answer(query))
+            return LoopbackReply("404 Not Found", _HEADERS)
+        return LoopbackReply("200 OK", _HEADERS, _PAGE, lambda: self._deliver_answer(query))
 
     def _deliver_answer(self, query: str) -> None:
         if self._answer is not None and not self._answer.done():

@@ -12,7 +12,7 @@ from toolwire.auth.client.grants import Grant
 from toolwire.auth.client.guarded import OnFetch
 from toolwire.auth.client.login import Announce, Login
 from toolwire.auth.client.records import SignInRecords
-from toolwire.auth.client.settings import Settings
+from toolwire.auth.client.settings import OAuthSettings
 from toolwire.auth.client.sign_in import SignIn
 from toolwire.auth.client.signing import PrivateKey
 from toolwire.auth.client.storage import MemoryStorage, Storage
@@ -105,7 +105,7 @@ class OAuth:
         if client_key is not None and (client_secret is not None or not (client_id or client_metadata_url)):
             raise ValueError("client_key= is for client_id= or client_metadata_url=, instead of client_secret=")
         metadata_url = None if client_metadata_url is None else check_metadata_url(client_metadata_url)
-        self._settings = Settings(
+        self._settings = OAuthSettings(
             naming=Naming(client_name, client_uri, metadata_url),
             client=None if client_id is None else Registration(client_id, client_secret, token_endpoint_auth_method),
             key=client_key,

@@ -15,7 +15,7 @@ from toolwire.auth.flow.scopes import Scopes
 
 
 @dataclass(frozen=True)
-class Settings:
+class OAuthSettings:
     naming: Naming
     client: Registration | None
     key: PrivateKey | None

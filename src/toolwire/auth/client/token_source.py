@@ -13,7 +13,7 @@ from msgspec import structs
 from toolwire.auth.client.guarded import Fetcher
 from toolwire.auth.client.login import open_door
 from toolwire.auth.client.records import SignInRecord, SignInRecords
-from toolwire.auth.client.settings import Settings
+from toolwire.auth.client.settings import OAuthSettings
 from toolwire.auth.client.signing import KeyCredentials, ProofKey
 from toolwire.auth.errors import NeedsLogin, Refused, SignInFailed, quoted
 from toolwire.auth.flow.authorization import Attempt, answer_parameters, begin, query_parameters, read_code
@@ -39,7 +39,7 @@ _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_do
 class TokenSource:
     """The source of tokens for one server. It does one thing at a time."""
 
-    def __init__(self, settings: Settings, records: SignInRecords, server_url: str) -> None:
+    def __init__(self, settings: OAuthSettings, records: SignInRecords, server_url: str) -> None:
         self.server_url = server_url
         self.person_time: PersonTime = PersonTime()
         self._settings = settings

@@ -16,7 +16,7 @@ from typing import Final
 
 from toolwire.auth.browser import PAGE_HEADERS, error_page, form_of, page
 from toolwire.auth.errors import SignInFailed
-from toolwire.auth.loopback_server import MAX_BYTES, LoopbackServer, Reply
+from toolwire.auth.loopback_server import MAX_BYTES, LoopbackReply, LoopbackServer
 from toolwire.protocol.errors import ServerError
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
@@ -63,7 +63,7 @@ class SecretPage:
     def _own_host(self) -> str:
         return f"{_HOST}:{self._server.port}"
 
-    async def _respond(self, head: str, reader: asyncio.StreamReader) -> Reply:
+    async def _respond(self, head: str, reader: asyncio.StreamReader) -> LoopbackReply:
         """Answer a request, and take the secret that it brings."""
         first, *lines = head.split("\r\n")
         method, _, rest = first.partition(" ")
@@ -71,24 +71,24 @@ class SecretPage:
         path = rest.partition(" ")[0]
         # A foreign name that leads to this machine is not the address that the user was given.
         if headers.get("host") != self._own_host or not hmac.compare_digest(path.encode(), self._path.encode()):
-            return Reply("404 Not Found", PAGE_HEADERS)
+            return LoopbackReply("404 Not Found", PAGE_HEADERS)
         if method == "GET":
-            return Reply("200 OK", PAGE_HEADERS, self._form())
+            return LoopbackReply("200 OK", PAGE_HEADERS, self._form())
         length = headers.get("content-length", "")
         if method != "POST" or not length.isdecimal() or int(length) > MAX_BYTES or self._kept.is_set():
-            return Reply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
+            return LoopbackReply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
         entered = form_of(await reader.readexactly(int(length))).get("secret", "")
         try:
             await self._keep(entered)
         except SignInFailed as error:
             log.warning("a secret for %r was not kept: %s", self._name, error)
-            return Reply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
+            return LoopbackReply("400 Bad Request", PAGE_HEADERS, error_page("This page cannot be used any more"))
         except ServerError:
             wrong = error_page("A key consists of visible characters, without spaces around it")
-            return Reply("400 Bad Request", PAGE_HEADERS, wrong)
+            return LoopbackReply("400 Bad Request", PAGE_HEADERS, wrong)
         done = "is connected. Close this page, and go back to the application."
         body = page("Connected", f"<p><strong>{escape(self._name)}</strong> {done}</p>")
-        return Reply("200 OK", PAGE_HEADERS, body, self._kept.set)
+        return LoopbackReply("200 OK", PAGE_HEADERS, body, self._kept.set)
 
     def _form(self) -> bytes:
         body = f"""<p>Enter your key for <strong>{escape(self._name)}</strong>. {escape(self._hint)}</p>

@@ -17,7 +17,7 @@ from toolwire.client import Client
 from toolwire.client.apps import View
 from toolwire.http.origin_check import is_loopback
 from toolwire.inspector.calls import PageCall, PageCalls
-from toolwire.inspector.catalogue import Listing, ServerCatalogue
+from toolwire.inspector.catalogue import CatalogueListing, ServerCatalogue
 from toolwire.inspector.events import Events
 from toolwire.inspector.input_requests import InputRequests
 from toolwire.inspector.views.pages import SANDBOX, ViewPage, ViewPages, choose_nested_policy
@@ -249,7 +249,7 @@ class _Server:
     def __init__(self, inspector: Inspected, view: View) -> None:
         self._inspector = inspector
         self._view = view
-        self._listed: tuple[Listing, list[dict[str, Any]]] | None = None
+        self._listed: tuple[CatalogueListing, list[dict[str, Any]]] | None = None
 
     async def tools(self) -> list[dict[str, Any]]:
         listing = self._inspector.catalogue.listings["tools"]

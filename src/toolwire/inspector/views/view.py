@@ -385,7 +385,7 @@ class OpenView:
         await self._consent("ui/download-file", {"files": files})
         return {}
 
-    async def _message(self, params: bridge.Message) -> Any:
+    async def _message(self, params: bridge.ViewMessage) -> Any:
         message = {"role": "user", "content": params.blocks()}
         await self._consent("ui/message", Excerpt(message).value)
         self.messages.append(message)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from toolwire.openapi.answer.answers import AnswerParts, Answers, text_of
+from toolwire.openapi.answer.answers import AnswerParts, ApiAnswers, text_of
 from toolwire.openapi.answer.binary_answers import BinaryAnswers
 from toolwire.openapi.answer.item_streams import read_items
 from toolwire.openapi.answer.large_answers import AnswerLimits, LargeAnswers
@@ -20,7 +20,7 @@ from toolwire.openapi.answer.long_running import LongRunning
 from toolwire.openapi.answer.pagination import Pagination, follow, hint, items_in
 from toolwire.openapi.answer.partial_answers import NothingSelected, selected
 from toolwire.openapi.answer.response_cache import ResponseCache
-from toolwire.openapi.calling import Exchange
+from toolwire.openapi.calling import ApiExchange
 from toolwire.openapi.model import MediaTypeObject, ToolDefinition
 from toolwire.openapi.request.media_types import STREAMS, essence
 from toolwire.openapi.request.parameters import is_json
@@ -32,7 +32,7 @@ from toolwire.server.kept_results import KeptResults
 
 
 def answer_parts(
-    answers: Answers,
+    answers: ApiAnswers,
     definition: ToolDefinition,
     kept: KeptResults,
     *,
@@ -72,7 +72,7 @@ class _Readers:
     """The readers of one operation."""
 
     def __init__(
-        self, answers: Answers, definition: ToolDefinition, kept: KeptResults, cache: ResponseCache | None
+        self, answers: ApiAnswers, definition: ToolDefinition, kept: KeptResults, cache: ResponseCache | None
     ) -> None:
         settings = definition.settings
         self._answers = answers
@@ -89,7 +89,7 @@ class _Readers:
 
     # --- JSON and text ---
 
-    async def json(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
+    async def json(self, exchange: ApiExchange, data: bytes) -> t.CallToolResult:
         """Make a result of a JSON answer: the selected part, paged and not too large."""
         try:
             value = msgspec.json.decode(data)
@@ -121,7 +121,7 @@ class _Readers:
         )
 
     async def _pages(
-        self, exchange: Exchange, value: Any
+        self, exchange: ApiExchange, value: Any
     ) -> tuple[Any, list[Any], tuple[str, ...] | None, OmittedParts]:
         """Collect the items of further pages.
 
@@ -156,7 +156,7 @@ class _Readers:
             notes.append(hint(following, _called(exchange.call, self._tool)))
         return value, notes, unread, lost
 
-    async def text(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
+    async def text(self, exchange: ApiExchange, data: bytes) -> t.CallToolResult:
         """Make a result of a text that is not too large."""
         if self._cache is not None:
             self._cache.store(exchange, data)
@@ -166,7 +166,7 @@ class _Readers:
             *await self._large.fit_text(exchange.call, text_of(data, exchange.answer.header("content-type") or ""))
         )
 
-    async def too_large(self, exchange: Exchange, beginning: bytes) -> t.CallToolResult:
+    async def too_large(self, exchange: ApiExchange, beginning: bytes) -> t.CallToolResult:
         """Make a result of the beginning of a body. The rest is not read."""
         answer = exchange.answer
         exchange.close()
@@ -178,7 +178,7 @@ class _Readers:
 
     # --- streams and bytes ---
 
-    async def stream(self, exchange: Exchange) -> t.CallToolResult:
+    async def stream(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a result of the items of a stream."""
         items = await read_items(
             exchange.call,
@@ -198,7 +198,7 @@ class _Readers:
             left_out.add(("-",))
         return self._answers.preview(shown, [*more, *notes], left_out)
 
-    async def binary(self, exchange: Exchange) -> t.CallToolResult:
+    async def binary(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a result of bytes."""
         answer = exchange.answer
         data, is_whole = await exchange.read(self._limits.max_bytes)
@@ -210,20 +210,20 @@ class _Readers:
         blocks = await self._binary.blocks(exchange.call, data, answer.media_type, answer.headers)
         return self._answers.preview("", content=blocks)
 
-    async def picture_in_text(self, exchange: Exchange) -> t.CallToolResult:
+    async def picture_in_text(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a result of SVG, which models read and do not see."""
         data, is_whole = await exchange.read(self._limits.max_bytes)
         return await self.text(exchange, data) if is_whole else await self.too_large(exchange, data)
 
     # --- the cache ---
 
-    async def from_cache(self, exchange: Exchange) -> t.CallToolResult | None:
+    async def from_cache(self, exchange: ApiExchange) -> t.CallToolResult | None:
         """Answer with a kept answer that is still fresh; otherwise make the request conditional."""
         assert self._cache is not None
         exchange.response = self._cache.fresh(exchange)
         return None if exchange.response is None else await self._answers.read(exchange)
 
-    async def not_modified(self, exchange: Exchange) -> t.CallToolResult:
+    async def not_modified(self, exchange: ApiExchange) -> t.CallToolResult:
         """Answer with the answer that the API confirms."""
         assert self._cache is not None
         kept = self._cache.confirmed(exchange)
@@ -240,12 +240,12 @@ class _Readers:
                 return error_result(f"{exchange.operation.name} answered 304, although nothing was kept of it.")
         return await self._answers.read(exchange)
 
-    async def forget_before(self, exchange: Exchange) -> None:
+    async def forget_before(self, exchange: ApiExchange) -> None:
         """Forget what was kept of an address, before something is written there."""
         assert self._cache is not None
         self._cache.forget(exchange.request.url)
 
-    def forget_after(self, exchange: Exchange, result: t.CallToolResult) -> t.CallToolResult:
+    def forget_after(self, exchange: ApiExchange, result: t.CallToolResult) -> t.CallToolResult:
         """Forget what was read while the write ran."""
         assert self._cache is not None
         self._cache.forget(exchange.request.url)
@@ -266,7 +266,7 @@ def _success_media(definition: ToolDefinition) -> list[MediaTypeObject]:
     return [media for status, each in responses.items() if status.startswith("2") for media in each.content]
 
 
-def _size(exchange: Exchange) -> int | None:
+def _size(exchange: ApiExchange) -> int | None:
     """Return the length of the answer that the API declares.
 
     None where it says nothing, or where the answer is compressed.

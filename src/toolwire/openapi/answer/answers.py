@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct
 from toolwire import schemas
 from toolwire.openapi.answer.answer_drift import AnswerDrift, difference
 from toolwire.openapi.answer.left_out import DRIFT, OmittedParts, with_members
-from toolwire.openapi.calling import After, AnswerReader, Before, CalledOperation, Exchange, Prepare
+from toolwire.openapi.calling import After, AnswerReader, ApiExchange, Before, CalledOperation, Prepare
 from toolwire.openapi.request.parameters import is_json
 from toolwire.printable import printable_lines
 from toolwire.protocol import types as t
@@ -54,7 +54,7 @@ _decode = msgspec.json.Decoder().decode
 _as_raw = msgspec.json.Decoder(Raw).decode
 
 #: Makes a result of a whole body.
-BodyReader: TypeAlias = Callable[[Exchange, bytes], Awaitable[t.CallToolResult]]
+BodyReader: TypeAlias = Callable[[ApiExchange, bytes], Awaitable[t.CallToolResult]]
 
 
 class AnswerParts(Struct, kw_only=True):
@@ -76,7 +76,7 @@ class AnswerParts(Struct, kw_only=True):
     after: After | None = None
 
 
-class Answers:
+class ApiAnswers:
     """The reader of the answers of one operation.
 
     * `published`: the output schema of the tool; None for none.
@@ -109,7 +109,7 @@ class Answers:
         self._parts = parts
         self._readers = {}
 
-    async def read(self, exchange: Exchange) -> t.CallToolResult:
+    async def read(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a result of an answer, by its status and its media type."""
         answer = exchange.answer
         status = answer.status
@@ -138,17 +138,17 @@ class Answers:
 
     # --- bodies of a success ---
 
-    async def _json(self, exchange: Exchange) -> t.CallToolResult:
+    async def _json(self, exchange: ApiExchange) -> t.CallToolResult:
         data, is_whole = await exchange.read(self.max_bytes)
         return await self._json_body(exchange, data) if is_whole else await self._too_large(exchange, data)
 
-    async def _json_body(self, exchange: Exchange, data: bytes) -> t.CallToolResult:
+    async def _json_body(self, exchange: ApiExchange, data: bytes) -> t.CallToolResult:
         data = data.removeprefix(_BOM)
         if self._parts.json is not None and data:
             return await self._parts.json(exchange, data)
         return self.json_result(exchange, data)
 
-    async def _text(self, exchange: Exchange) -> t.CallToolResult:
+    async def _text(self, exchange: ApiExchange) -> t.CallToolResult:
         data, is_whole = await exchange.read(self.max_bytes)
         if not is_whole:
             return await self._too_large(exchange, data)
@@ -159,7 +159,7 @@ class Answers:
             return await self._parts.text(exchange, data)
         return self.text_result(exchange, data)
 
-    async def _other(self, exchange: Exchange) -> t.CallToolResult:
+    async def _other(self, exchange: ApiExchange) -> t.CallToolResult:
         """Answer for a media type that nothing reads: say what came."""
         media_type = exchange.answer.media_type
         data, is_whole = await exchange.read(self.max_bytes)
@@ -170,7 +170,7 @@ class Answers:
             f"{self.operation.name} answered {size} bytes of {media_type}, which cannot be shown", UNSET, ()
         )
 
-    async def _too_large(self, exchange: Exchange, beginning: bytes) -> t.CallToolResult:
+    async def _too_large(self, exchange: ApiExchange, beginning: bytes) -> t.CallToolResult:
         if self._parts.too_large is not None:
             return await self._parts.too_large(exchange, beginning)
         text = f"The answer of {self.operation.name} has more than {self.max_bytes} bytes. Ask for less."
@@ -178,7 +178,7 @@ class Answers:
 
     def json_result(
         self,
-        exchange: Exchange,
+        exchange: ApiExchange,
         data: bytes,
         value: Any = UNSET,
         *,
@@ -210,7 +210,7 @@ class Answers:
             result.meta = with_members(result.meta, {DRIFT: places})
         return result
 
-    def text_result(self, exchange: Exchange, data: bytes, *, notes: Sequence[Any] = ()) -> t.CallToolResult:
+    def text_result(self, exchange: ApiExchange, data: bytes, *, notes: Sequence[Any] = ()) -> t.CallToolResult:
         """Make a result of a text. An empty one says that the call succeeded."""
         answer = exchange.answer
         text = text_of(data, answer.header("content-type") or "") if data else ""
@@ -307,7 +307,7 @@ class Answers:
 
     # --- failures ---
 
-    async def _failed(self, exchange: Exchange) -> t.CallToolResult:
+    async def _failed(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a tool error of a failed answer.
 
         A status of the API is not one of ours: its 401 is not about the sign-in to us.
@@ -342,7 +342,7 @@ class Answers:
         return left_out.mark(result)
 
 
-def _credentials_of(exchange: Exchange) -> ServerTexts:
+def _credentials_of(exchange: ApiExchange) -> ServerTexts:
     """Return what masks the credentials of a request that an API quotes in an error."""
     plain, signed = exchange.request, exchange.signed
     texts = ServerTexts()

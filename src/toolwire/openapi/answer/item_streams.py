@@ -103,7 +103,7 @@ def _decoder(media_type: str, limit: int, whole_events: bool) -> ItemDecoder:
     return _Separated(b"\x1e" if media_type.endswith("json-seq") else b"\n")
 
 
-class Items(NamedTuple):
+class StreamedItems(NamedTuple):
     """The items of a stream."""
 
     values: list[Any]
@@ -120,7 +120,7 @@ async def read_items(
     *,
     max_items: int | None = None,
     whole_events: bool = False,
-) -> Items:
+) -> StreamedItems:
     """Read a stream and report each item as progress.
 
     Returns all items up to the limits.
@@ -149,7 +149,7 @@ async def read_items(
         for value in decoder.end():
             _report(call, values, value)
     response.close()
-    return Items(values, size, stopped)
+    return StreamedItems(values, size, stopped)
 
 
 def _report(call: Call, values: list[Any], value: Any) -> None:

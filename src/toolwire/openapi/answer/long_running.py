@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from toolwire.openapi.access.signing import OutgoingRequest
-from toolwire.openapi.answer.answers import Answers
+from toolwire.openapi.answer.answers import ApiAnswers
 from toolwire.openapi.answer.pagination import join_link
-from toolwire.openapi.calling import Exchange
+from toolwire.openapi.calling import ApiExchange
 from toolwire.openapi.model import OperationObject
 from toolwire.printable import printable
 from toolwire.protocol import types as t
@@ -84,13 +84,13 @@ def is_long_running(operation: OperationObject) -> bool:
 class LongRunning:
     """The waiting for the end of one operation."""
 
-    def __init__(self, answers: Answers, operation: OperationObject, paths: Mapping[str, str] | None = None) -> None:
+    def __init__(self, answers: ApiAnswers, operation: OperationObject, paths: Mapping[str, str] | None = None) -> None:
         """`paths` are the templates of GET operations by id, because links name operations so."""
         self._answers = answers
         self._operation = operation
         self._paths = paths or {}
 
-    async def read(self, exchange: Exchange) -> t.CallToolResult:
+    async def read(self, exchange: ApiExchange) -> t.CallToolResult:
         """Make a result of a 202: that of the end, where it comes in time."""
         call = exchange.call
         accepted = exchange.answer
@@ -131,7 +131,7 @@ class LongRunning:
             else:
                 return await self._ended(exchange, data, told)
 
-    async def _ended(self, exchange: Exchange, data: bytes, told: Any) -> t.CallToolResult:
+    async def _ended(self, exchange: ApiExchange, data: bytes, told: Any) -> t.CallToolResult:
         """Make the result of an operation that succeeded.
 
         If the answer names what was made, that is read.
@@ -156,7 +156,7 @@ class LongRunning:
 
     # --- addresses ---
 
-    def _address(self, exchange: Exchange, told: Any) -> str | None:
+    def _address(self, exchange: ApiExchange, told: Any) -> str | None:
         """Return where the end can be seen; None where the API does not say it."""
         answer = exchange.answer
         for name in _ADDRESSES:
@@ -168,7 +168,7 @@ class LongRunning:
                 return found
         return None
 
-    def _linked(self, exchange: Exchange, link: Any, told: Any) -> str | None:
+    def _linked(self, exchange: ApiExchange, link: Any, told: Any) -> str | None:
         """Return the address of a Link Object.
 
         None unless its operation is a GET with values for its path.
@@ -201,7 +201,7 @@ def _path_in(reference: Any) -> str | None:
     return unescape_token(unquote(reference.removeprefix("#/paths/").removesuffix("/get")))
 
 
-def _evaluated(exchange: Exchange, expression: Any, told: Any) -> str | None:
+def _evaluated(exchange: ApiExchange, expression: Any, told: Any) -> str | None:
     """Return the value of a link parameter: a runtime expression or a constant."""
     if not isinstance(expression, str) or not expression.startswith("$"):
         return str(expression) if isinstance(expression, str | int) else None
@@ -233,7 +233,7 @@ def state_of(told: Any) -> str | None:
     return None
 
 
-def _report(exchange: Exchange, looks: int, told: Any) -> None:
+def _report(exchange: ApiExchange, looks: int, told: Any) -> None:
     members = told if isinstance(told, dict) else {}
     state = next((members[name] for name in _STATES if isinstance(members.get(name), str)), "running")
     percent = next((members[name] for name in _PERCENT if type(members.get(name)) in (int, float)), None)
@@ -244,7 +244,7 @@ def _report(exchange: Exchange, looks: int, told: Any) -> None:
         exchange.call.tell_progress(looks, None, message)
 
 
-def _failed(answers: Answers, told: Any) -> t.CallToolResult:
+def _failed(answers: ApiAnswers, told: Any) -> t.CallToolResult:
     """Make the error of an operation that was accepted and failed."""
     error = told.get("error") or told.get("errors") or told.get("message") or told
     if isinstance(error, dict) and isinstance(error.get("message"), str):

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from toolwire.openapi.access.signing import OutgoingRequest
 from toolwire.openapi.answer.left_out import OmittedParts
-from toolwire.openapi.calling import Exchange
+from toolwire.openapi.calling import ApiExchange
 from toolwire.openapi.model import ToolDefinition
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolError
@@ -175,7 +175,7 @@ class NextPage(Struct, frozen=True):
     """Whether the API says that there is one."""
 
 
-class Items(NamedTuple):
+class PageItems(NamedTuple):
     """The list in an answer, and the way to it."""
 
     way: tuple[str, ...]
@@ -384,22 +384,22 @@ def total_in(value: Any) -> int | None:
     return max(totals) if totals else None
 
 
-def items_in(value: Any, depth: int = 0) -> Items | None:
+def items_in(value: Any, depth: int = 0) -> PageItems | None:
     """Return the list of an answer; None without one, or with several candidates."""
     if isinstance(value, list):
-        return Items((), value)
+        return PageItems((), value)
     if not isinstance(value, dict) or depth > 2:
         return None
     lists = {name: member for name, member in value.items() if isinstance(member, list)}
     for wanted in _ITEMS:
         for name, member in lists.items():
             if _plain(name) == wanted:
-                return Items((name,), member)
+                return PageItems((name,), member)
     if len(lists) == 1:
-        return next(Items((name,), member) for name, member in lists.items())
+        return next(PageItems((name,), member) for name, member in lists.items())
     for name, member in value.items():
         if _plain(name) in _ITEMS_AROUND and (found := items_in(member, depth + 1)) is not None:
-            return Items((name, *found.way), found.values)
+            return PageItems((name, *found.way), found.values)
     return None
 
 
@@ -425,7 +425,7 @@ def hint(following: NextPage, tool: str) -> t.TextContent:
 # --- following --------------------------------------------------------------------------------------------------------
 
 
-class Followed(NamedTuple):
+class FollowedPages(NamedTuple):
     """The items of several pages in one answer."""
 
     value: Any
@@ -471,8 +471,8 @@ def merge_pages(
 
 
 async def follow(
-    exchange: Exchange, pagination: Pagination, value: Any, following: NextPage, max_items: int, max_bytes: int
-) -> Followed:
+    exchange: ApiExchange, pagination: Pagination, value: Any, following: NextPage, max_items: int, max_bytes: int
+) -> FollowedPages:
     """Fetch the next pages, each as progress, up to `max_items` items.
 
     A page is taken as a whole or not at all, so that the next call begins behind the last item.
@@ -485,8 +485,8 @@ async def follow(
     size = longest = 0.0
     left_out = OmittedParts()
 
-    def end(following: NextPage | None, stopped: str | None) -> Followed:
-        return Followed(
+    def end(following: NextPage | None, stopped: str | None) -> FollowedPages:
+        return FollowedPages(
             value if found is None else with_items(value, found.way, collected), following, stopped, left_out
         )
 
@@ -522,7 +522,7 @@ async def follow(
 
 
 async def _page(
-    exchange: Exchange, request: OutgoingRequest, spare: float | None, max_bytes: int
+    exchange: ApiExchange, request: OutgoingRequest, spare: float | None, max_bytes: int
 ) -> tuple[Any, bytes, str | None]:
     """Get a page: its value, its bytes, and why there is none."""
     try:

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from toolwire.http1.response import HttpResponse
-from toolwire.openapi.calling import Exchange
+from toolwire.openapi.calling import ApiExchange
 from toolwire.redaction import repr_without
 from toolwire.server.components.cache import Cache
 from toolwire.server.replay_state import principal_key
@@ -137,7 +137,7 @@ class ResponseCache:
             max_answers, max_weight=max_bytes, weigh=lambda stored: len(stored.body)
         )
 
-    def fresh(self, exchange: Exchange) -> HttpResponse | None:
+    def fresh(self, exchange: ApiExchange) -> HttpResponse | None:
         """Return an answer that is still fresh; None where there is none.
 
         Where there is one that is too old for that, the signed request is made conditional.
@@ -157,7 +157,7 @@ class ResponseCache:
             exchange.signed.headers["if-modified-since"] = modified
         return None
 
-    def confirmed(self, exchange: Exchange) -> HttpResponse | None:
+    def confirmed(self, exchange: ApiExchange) -> HttpResponse | None:
         """Return the answer that a 304 stands for; None where it is no longer there."""
         stored = self._answers.get(_key(exchange))
         if stored is None:
@@ -169,7 +169,7 @@ class ResponseCache:
         stored.until = self._clock() + seconds
         return KeptAnswer(stored, seconds)
 
-    def store(self, exchange: Exchange, body: bytes) -> None:
+    def store(self, exchange: ApiExchange, body: bytes) -> None:
         """Keep an answer, if it may be used again and there is room for it."""
         response, request = exchange.answer, exchange.signed
         if isinstance(response, KeptAnswer) or request.method != "GET" or response.status not in _STORABLE:
@@ -193,7 +193,7 @@ class ResponseCache:
             self._answers.pop(key)
 
 
-def cache_hint(exchange: Exchange) -> Cache:
+def cache_hint(exchange: ApiExchange) -> Cache:
     """Return how long, and by whom, clients may keep the answer.
 
     Nothing is guessed.
@@ -209,7 +209,7 @@ def cache_hint(exchange: Exchange) -> Cache:
     return Cache(int(seconds * 1000), "public" if is_for_all and "vary" not in headers else "private")
 
 
-def _key(exchange: Exchange) -> bytes:
+def _key(exchange: ApiExchange) -> bytes:
     """Return the cache key of a request.
 
     It has all headers of the request, so that `Vary` needs no check.

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from toolwire.openapi.definition.names import collision
-from toolwire.openapi.definition.selection import Selection
+from toolwire.openapi.definition.selection import OperationSelection
 from toolwire.openapi.definition.tool_definitions import ToolDefiner, checked_name, merged_settings
 from toolwire.openapi.description.operations import operations_of, root_servers
 from toolwire.openapi.lock_file.lock import place_of
@@ -64,7 +64,7 @@ class ApiOperations:
         description: ApiDescription,
         definer: ToolDefiner,
         *,
-        selection: Selection | None,
+        selection: OperationSelection | None,
         defaults: OperationSettings,
         decisions: Mapping[str, OperationSettings],
         locked: LockedTools | None = None,
@@ -108,7 +108,7 @@ class ApiOperations:
             raise DescriptionError(f"the API has no operation {label[:100]!r}{self._meant(label)}")
         return found
 
-    def selected(self, selection: Selection) -> list[ToolDefinition]:
+    def selected(self, selection: OperationSelection) -> list[ToolDefinition]:
         """Return the definitions of other operations that a person chose. Raise `DescriptionError` for wrong ones."""
         found = [each for each in self.readable if selection.chooses(each) and self._is_locked(each)]
         self._check_matched(selection)
@@ -190,7 +190,7 @@ class ApiOperations:
                     f"{', '.join(sorted(known)[:10]) or 'none'}"
                 )
 
-    def _check_matched(self, selection: Selection | None) -> None:
+    def _check_matched(self, selection: OperationSelection | None) -> None:
         unmatched = [] if selection is None else selection.unmatched
         if unmatched:
             label, text = unmatched[0]

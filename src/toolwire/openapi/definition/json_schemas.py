@@ -19,8 +19,8 @@ from toolwire.openapi.definition.schema_definitions import (
     CUT,
     MAX_NESTING,
     PREFIX,
-    Budget,
-    Definition,
+    InliningBudget,
+    SchemaDefinition,
     closed,
     folded,
     in_place,
@@ -69,7 +69,7 @@ class JsonSchemas:
         self._max_text = min(max_description, _MAX_OUTPUT_TEXT) if use == "loose" else max_description
         self._names: dict[str, str] = {}
         self._targets: dict[str, tuple[str, Node]] = {}
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, SchemaDefinition] = {}
         self._converting: set[str] = set()
         self._warnings: dict[str, None] = {}
         self._patterns: dict[tuple[str, int], bool] = {}
@@ -87,7 +87,7 @@ class JsonSchemas:
         finally:
             self._warnings = outer
 
-    def definition(self, name: str) -> Definition:
+    def definition(self, name: str) -> SchemaDefinition:
         """Return a definition by its name."""
         found = self._definitions.get(name)
         if found is None:
@@ -117,7 +117,9 @@ class JsonSchemas:
                 warnings += definition.warnings
         return schema
 
-    def closed(self, schema: Schema, *, budget: Budget | None = None, depth: int | None = None) -> ConvertedSchema:
+    def closed(
+        self, schema: Schema, *, budget: InliningBudget | None = None, depth: int | None = None
+    ) -> ConvertedSchema:
         """Add the definitions that a converted schema needs.
 
         The schema is not a reference itself.
@@ -126,7 +128,7 @@ class JsonSchemas:
         no reference. With `depth` no reference is left.
         """
         root = measured(schema, len(msgspec.json.encode(schema)))
-        found = needed(root, self.definition, budget or Budget())
+        found = needed(root, self.definition, budget or InliningBudget())
         warnings = tuple(dict.fromkeys(text for each in found.values() for text in each.warnings))
         if heavy := self._heavy_patterns((root, *found.values())):
             root = without_patterns(root, heavy)
@@ -136,7 +138,7 @@ class JsonSchemas:
             return ConvertedSchema(unfolded(root, found, depth), warnings)
         return ConvertedSchema(folded(root, found) if self._use == "input" else closed(root, found), warnings)
 
-    def _heavy_patterns(self, definitions: Iterable[Definition]) -> set[str]:
+    def _heavy_patterns(self, definitions: Iterable[SchemaDefinition]) -> set[str]:
         """Find the regular expressions that exceed the common budget of a schema."""
         patterns = set[str]().union(*(each.patterns for each in definitions))
         # Rounded up, so that an expression is tried for few numbers.

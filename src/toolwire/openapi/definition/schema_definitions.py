@@ -25,10 +25,10 @@ _SMALL: Final = 1
 
 _SAME_VALUE: Final = ("not", "if", "then", "else")
 
-Lookup = Callable[[str], "Definition"]
+Lookup = Callable[[str], "SchemaDefinition"]
 
 
-class Definition(Struct, frozen=True):
+class SchemaDefinition(Struct, frozen=True):
     """A schema under `$defs`, measured once."""
 
     schema: Schema
@@ -44,14 +44,14 @@ class Definition(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Budget(Struct, frozen=True):
+class InliningBudget(Struct, frozen=True):
     """Bounds of a schema with its definitions."""
 
     subschemas: int = MAX_SUBSCHEMAS
     bytes: int = MAX_BYTES
 
 
-def measured(schema: Schema, size: int, warnings: tuple[str, ...] = ()) -> Definition:
+def measured(schema: Schema, size: int, warnings: tuple[str, ...] = ()) -> SchemaDefinition:
     """Measure a schema of so many bytes."""
     found: list[str] = []
     patterns: set[str] = set()
@@ -69,7 +69,7 @@ def measured(schema: Schema, size: int, warnings: tuple[str, ...] = ()) -> Defin
             if "patternProperties" in part:
                 patterns.update(part["patternProperties"])
             waiting += [(below, nesting + 1) for below in subschemas(part)]
-    return Definition(
+    return SchemaDefinition(
         schema, tuple(found), tuple(_same_value(schema)), count, deepest, size, frozenset(patterns), warnings
     )
 
@@ -100,7 +100,7 @@ def _same_value(schema: Json) -> Iterator[str]:
         yield from _same_value(part)
 
 
-def without_patterns(definition: Definition, patterns: Collection[str]) -> Definition:
+def without_patterns(definition: SchemaDefinition, patterns: Collection[str]) -> SchemaDefinition:
     """Return a definition without some of its regular expressions."""
     left = definition.patterns.difference(patterns)
     if len(left) == len(definition.patterns):
@@ -122,13 +122,13 @@ def _without(schema: Json, patterns: Collection[str]) -> Json:
 # -- Closing -----------------------------------------------------------------------------------------------------------
 
 
-def needed(root: Definition, lookup: Lookup, budget: Budget) -> dict[str, Definition]:
+def needed(root: SchemaDefinition, lookup: Lookup, budget: InliningBudget) -> dict[str, SchemaDefinition]:
     """Collect the definitions that a schema needs, those near the root first.
 
     Those that do not fit into the budget, and those that judge a value by themselves again without end, are replaced
     by one that takes any value. Every reference leads somewhere, and definitions that several tools share stay shared.
     """
-    found: dict[str, Definition] = {}
+    found: dict[str, SchemaDefinition] = {}
     if not root.references:
         return found
     endless = _endless(root, lookup)
@@ -147,12 +147,12 @@ def needed(root: Definition, lookup: Lookup, budget: Budget) -> dict[str, Defini
     return found
 
 
-def any_value(note: str) -> Definition:
+def any_value(note: str) -> SchemaDefinition:
     """Return a definition that takes any value, and says why."""
-    return Definition({"description": note}, (), (), 1, 1, len(note) + 20)
+    return SchemaDefinition({"description": note}, (), (), 1, 1, len(note) + 20)
 
 
-def _endless(root: Definition, lookup: Lookup) -> set[str]:
+def _endless(root: SchemaDefinition, lookup: Lookup) -> set[str]:
     """Find definitions that apply themselves to the same value: judging it would never end."""
     endless: set[str] = set()
     done: set[str] = set()
@@ -178,7 +178,7 @@ def _endless(root: Definition, lookup: Lookup) -> set[str]:
     return endless
 
 
-def closed(root: Definition, definitions: dict[str, Definition]) -> Schema:
+def closed(root: SchemaDefinition, definitions: dict[str, SchemaDefinition]) -> Schema:
     """Return a schema with all its definitions."""
     if not definitions:
         return root.schema
@@ -186,7 +186,7 @@ def closed(root: Definition, definitions: dict[str, Definition]) -> Schema:
     return {**root.schema, "$defs": {name: definitions[name].schema for name in sorted(kept)}}
 
 
-def _reached(names: tuple[str, ...], definitions: dict[str, Definition]) -> set[str]:
+def _reached(names: tuple[str, ...], definitions: dict[str, SchemaDefinition]) -> set[str]:
     reached: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -200,7 +200,7 @@ def _reached(names: tuple[str, ...], definitions: dict[str, Definition]) -> set[
 # -- Writing definitions where they are used ---------------------------------------------------------------------------
 
 
-def folded(root: Definition, definitions: dict[str, Definition]) -> Schema:
+def folded(root: SchemaDefinition, definitions: dict[str, SchemaDefinition]) -> Schema:
     """Inline definitions that are small or used once.
 
     Those that are shared or recursive stay.
@@ -229,7 +229,7 @@ def folded(root: Definition, definitions: dict[str, Definition]) -> Schema:
     return closed(measured(written(root.schema, 1), 0), bodies)
 
 
-def _recursive(definitions: dict[str, Definition]) -> set[str]:
+def _recursive(definitions: dict[str, SchemaDefinition]) -> set[str]:
     """Find the definitions that lead back to themselves: the strongly connected components (Tarjan's algorithm)."""
     recursive: set[str] = set()
     order: dict[str, int] = {}
@@ -270,7 +270,7 @@ def _recursive(definitions: dict[str, Definition]) -> set[str]:
 # -- Cutting at a depth ------------------------------------------------------------------------------------------------
 
 
-def unfolded(root: Definition, definitions: dict[str, Definition], depth: int) -> Schema:
+def unfolded(root: SchemaDefinition, definitions: dict[str, SchemaDefinition], depth: int) -> Schema:
     """Inline every definition, down to a depth, for clients that reject `$ref`.
 
     The parts below the depth take any value of their type, and say so.
@@ -287,7 +287,7 @@ def unfolded(root: Definition, definitions: dict[str, Definition], depth: int) -
 _NO_LEVEL: Final = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"))
 
 
-def _written_out(part: Json, definitions: dict[str, Definition], levels: int, left: list[int]) -> Json:
+def _written_out(part: Json, definitions: dict[str, SchemaDefinition], levels: int, left: list[int]) -> Json:
     left[0] -= 1
     if not isinstance(part, dict) or left[0] < 0:
         return part
@@ -305,7 +305,7 @@ def _written_out(part: Json, definitions: dict[str, Definition], levels: int, le
     return result
 
 
-def _content(part: Schema, definitions: dict[str, Definition]) -> Schema:
+def _content(part: Schema, definitions: dict[str, SchemaDefinition]) -> Schema:
     """Return a schema without a reference at its root."""
     for _ in range(len(definitions) + 1):
         name = target_of(part)
@@ -315,7 +315,7 @@ def _content(part: Schema, definitions: dict[str, Definition]) -> Schema:
     return part
 
 
-def _cut(part: Schema, definitions: dict[str, Definition]) -> Schema:
+def _cut(part: Schema, definitions: dict[str, SchemaDefinition]) -> Schema:
     """Return what is left of a schema below the depth: its type and a note.
 
     Of an array, the type of its items, too.

@@ -42,7 +42,7 @@ ALL: Final = _All()
 Choice: TypeAlias = "str | tag | written | Callable[[OperationObject], bool] | _All"
 
 
-class Selection:
+class OperationSelection:
     """Decides which operations become tools."""
 
     def __init__(

@@ -23,7 +23,7 @@ from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION, descriptio
 from toolwire.openapi.definition.json_schemas import JsonSchemas
 from toolwire.openapi.definition.names import plain_name, tool_name
 from toolwire.openapi.definition.open_types import OpenTypes
-from toolwire.openapi.definition.schema_definitions import MAX_SUBSCHEMAS, Budget, measured
+from toolwire.openapi.definition.schema_definitions import MAX_SUBSCHEMAS, InliningBudget, measured
 from toolwire.openapi.model import (
     ApiDescription,
     DescriptionError,
@@ -42,7 +42,7 @@ from toolwire.schemas.walking import Schema
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # A list has the output schemas of all tools. Parts that do not fit take any value.
-_PUBLISHED_OUTPUT: Final = Budget(subschemas=200, bytes=6_000)
+_PUBLISHED_OUTPUT: Final = InliningBudget(subschemas=200, bytes=6_000)
 _DEEPEST: Final = 12
 _TOO_DEEP: Final = "its schemas refer to one another through too many steps: name the last schema of the chain instead"
 
@@ -188,7 +188,7 @@ class ToolDefiner:
         if not nodes:
             return None, None
         found = []
-        for converter, budget in ((self._loose, _PUBLISHED_OUTPUT), (self._output, Budget())):
+        for converter, budget in ((self._loose, _PUBLISHED_OUTPUT), (self._output, InliningBudget())):
             alternatives: list[Schema] = []
             for node, is_list in nodes:
                 converted = converter.convert(node)

@@ -37,7 +37,7 @@ _NO_WAITING: Final[int] = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY",
 _ACCEPT: Final = "application/openapi+json, application/openapi+yaml, application/json, application/yaml, */*;q=0.5"
 
 
-class Source(NamedTuple):
+class DocumentSource(NamedTuple):
     """The text of a document, and where it comes from."""
 
     data: bytes
@@ -68,29 +68,29 @@ class Sources:
         self._documents = 0
         self._bytes = 0
 
-    def named(self, source: Given, base_uri: str | None = None, name: str = OBJECT_NAME) -> Source:
+    def named(self, source: Given, base_uri: str | None = None, name: str = OBJECT_NAME) -> DocumentSource:
         """Return a document that the operator named or gave.
 
         `name` is that of an object without an address.
         """
         name = base_uri or name
         if isinstance(source, bytes):
-            return self._counted(Source(source, base_uri or "", name))
+            return self._counted(DocumentSource(source, base_uri or "", name))
         if isinstance(source, Mapping):
-            return self._counted(Source(_encoded(source, name, self._limits), base_uri or "", name))
+            return self._counted(DocumentSource(_encoded(source, name, self._limits), base_uri or "", name))
         if isinstance(source, str) and source.startswith(("http://", "https://")):
-            return self._counted(Source(self._copies.get(source) or self._fetched(source), source, source))
+            return self._counted(DocumentSource(self._copies.get(source) or self._fetched(source), source, source))
         path = Path(_path_of_uri(source) if isinstance(source, str) and source.startswith("file://") else source)
         file = _resolved(path)
         if self._folder is None:
             self._folder = file.parent
         return self._counted(self._file(file, str(path), file.as_uri()))
 
-    def referred(self, uri: str) -> Source:
+    def referred(self, uri: str) -> DocumentSource:
         """Return a document that another document names; raise `DescriptionError` where that is not permitted."""
         scheme = urlsplit(uri).scheme
         if (copy := self._copies.get(uri)) is not None:
-            return self._counted(Source(copy, uri, uri))
+            return self._counted(DocumentSource(copy, uri, uri))
         if scheme == "file":
             file = _resolved(Path(_path_of_uri(uri)))
             if self._folder is None or not file.is_relative_to(self._folder):
@@ -100,13 +100,13 @@ class Sources:
                 )
             return self._counted(self._file(file, os.path.relpath(file), uri))
         if scheme in ("http", "https"):
-            return self._counted(Source(self._fetched_if_permitted(uri), uri, uri))
+            return self._counted(DocumentSource(self._fetched_if_permitted(uri), uri, uri))
         raise DescriptionError(
             f"{uri[:200]}: a reference to another document needs the address of this one: "
             "read the description from a file or a URL, or give base_uri="
         )
 
-    def _counted(self, source: Source) -> Source:
+    def _counted(self, source: DocumentSource) -> DocumentSource:
         self._documents += 1
         self._bytes += len(source.data)
         if len(source.data) > self._limits.bytes:
@@ -122,15 +122,15 @@ class Sources:
 
     # --- files ---
 
-    def _file(self, file: Path, name: str, uri: str) -> Source:
+    def _file(self, file: Path, name: str, uri: str) -> DocumentSource:
         if (copy := self._copies.get(uri)) is not None:
-            return Source(copy, uri, name)
+            return DocumentSource(copy, uri, name)
         try:
             # Without O_NONBLOCK a named pipe would wait for a writer.
             with os.fdopen(os.open(file, os.O_RDONLY | _NO_WAITING), "rb") as opened:
                 if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                     raise DescriptionError(f"{name}: this is not a file: name the file of the description")
-                return Source(opened.read(self._limits.bytes + 1), uri, name, file)
+                return DocumentSource(opened.read(self._limits.bytes + 1), uri, name, file)
         except OSError as error:
             raise DescriptionError(
                 f"{name}: the file cannot be read ({error.strerror}): check its name and its permissions"

@@ -30,18 +30,18 @@ class JsonPathError(ValueError):
         self.column: int = column
 
 
-class Found(NamedTuple):
+class FoundNode(NamedTuple):
     """A selected value, and where it stands."""
 
     value: Any
-    parent: Found | None = None
+    parent: FoundNode | None = None
     key: str | int = ""
 
     @property
     def pointer(self) -> str:
         """Return the JSON Pointer of the value, for error texts."""
         tokens: list[str] = []
-        node: Found = self
+        node: FoundNode = self
         while node.parent is not None:
             tokens.append(escape_token(str(node.key)))
             node = node.parent
@@ -54,16 +54,16 @@ class _Nothing:
 
 _NOTHING: Final = _Nothing()
 
-Selector: TypeAlias = "Callable[[Found, _Run], Iterator[Found]]"
-_Nodes: TypeAlias = "Callable[[Found, _Run], Iterator[Found]]"
-_Value: TypeAlias = "Callable[[Found, _Run], Any]"
-_Logical: TypeAlias = "Callable[[Found, _Run], bool]"
+Selector: TypeAlias = "Callable[[FoundNode, _Run], Iterator[FoundNode]]"
+_Nodes: TypeAlias = "Callable[[FoundNode, _Run], Iterator[FoundNode]]"
+_Value: TypeAlias = "Callable[[FoundNode, _Run], Any]"
+_Logical: TypeAlias = "Callable[[FoundNode, _Run], bool]"
 
 
 class _Run(NamedTuple):
     """One evaluation: the root for `$` in filters, and the steps that are left."""
 
-    root: Found
+    root: FoundNode
     steps: Steps
 
 
@@ -75,10 +75,10 @@ class JsonPath:
         self.text: str = text
         self._nodes = _Parser(text).query()
 
-    def select(self, root: Any, steps: Steps) -> list[Found]:
+    def select(self, root: Any, steps: Steps) -> list[FoundNode]:
         """Return the values that the query selects in a document, each once; raise `TooManySteps`."""
-        start = Found(root)
-        selected: dict[tuple[int, str | int], Found] = {}
+        start = FoundNode(root)
+        selected: dict[tuple[int, str | int], FoundNode] = {}
         for found in self._nodes(start, _Run(start, steps)):
             # A query such as `$['a','a']` selects a value twice.
             selected.setdefault((0 if found.parent is None else id(found.parent.value), found.key), found)
@@ -88,55 +88,55 @@ class JsonPath:
 # -- Segments and selectors --------------------------------------------------------------------------------------------
 
 
-def _children(node: Found, run: _Run) -> Iterator[Found]:
+def _children(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
     value = node.value
     if isinstance(value, dict):
         run.steps.spend(len(value))
         for key, each in value.items():
-            yield Found(each, node, key)
+            yield FoundNode(each, node, key)
     elif isinstance(value, list):
         run.steps.spend(len(value))
         for index, each in enumerate(value):
-            yield Found(each, node, index)
+            yield FoundNode(each, node, index)
 
 
 def _named(name: str) -> Selector:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         run.steps.spend()
         if isinstance(node.value, dict) and name in node.value:
-            yield Found(node.value[name], node, name)
+            yield FoundNode(node.value[name], node, name)
 
     return select
 
 
 def _indexed(index: int) -> Selector:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         run.steps.spend()
         if isinstance(node.value, list) and -len(node.value) <= index < len(node.value):
-            yield Found(node.value[index], node, index % len(node.value))
+            yield FoundNode(node.value[index], node, index % len(node.value))
 
     return select
 
 
 def _sliced(start: int | None, end: int | None, step: int) -> Selector:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         if isinstance(node.value, list) and step != 0:
             for index in range(*slice(start, end, step).indices(len(node.value))):
                 run.steps.spend()
-                yield Found(node.value[index], node, index)
+                yield FoundNode(node.value[index], node, index)
 
     return select
 
 
 def _filtered(test: _Logical) -> Selector:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         return (child for child in _children(node, run) if test(child, run))
 
     return select
 
 
 def _child_segment(nodes: _Nodes, selectors: list[Selector]) -> _Nodes:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         for each in nodes(node, run):
             for selector in selectors:
                 yield from selector(each, run)
@@ -145,7 +145,7 @@ def _child_segment(nodes: _Nodes, selectors: list[Selector]) -> _Nodes:
 
 
 def _descendant_segment(nodes: _Nodes, selectors: list[Selector]) -> _Nodes:
-    def select(node: Found, run: _Run) -> Iterator[Found]:
+    def select(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
         for start in nodes(node, run):
             waiting = [start]
             while waiting:
@@ -157,11 +157,11 @@ def _descendant_segment(nodes: _Nodes, selectors: list[Selector]) -> _Nodes:
     return select
 
 
-def _root(node: Found, run: _Run) -> Iterator[Found]:
+def _root(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
     yield run.root
 
 
-def _current(node: Found, run: _Run) -> Iterator[Found]:
+def _current(node: FoundNode, run: _Run) -> Iterator[FoundNode]:
     yield node
 
 
@@ -206,7 +206,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any, Steps], bool]]] = {
 def _only_value(nodes: _Nodes) -> _Value:
     """Return the value of the only node; nothing for none or several."""
 
-    def value(node: Found, run: _Run) -> Any:
+    def value(node: FoundNode, run: _Run) -> Any:
         found = nodes(node, run)
         first = next(found, None)
         return _NOTHING if first is None or next(found, None) is not None else first.value

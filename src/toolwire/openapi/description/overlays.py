@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urldefrag, urljoin
 
 from toolwire.openapi.description.documents import Limits, parse, survey
-from toolwire.openapi.description.fetching import Source
-from toolwire.openapi.description.json_path import Found, JsonPath, JsonPathError
+from toolwire.openapi.description.fetching import DocumentSource
+from toolwire.openapi.description.json_path import FoundNode, JsonPath, JsonPathError
 from toolwire.openapi.description.places import line_of
 from toolwire.openapi.model import DescriptionError, digest_of
 from toolwire.protocol.steps import Steps, TooManySteps
@@ -38,7 +38,7 @@ class _Action(NamedTuple):
 class Overlay:
     """An overlay that was read."""
 
-    def __init__(self, source: Source, limits: Limits) -> None:
+    def __init__(self, source: DocumentSource, limits: Limits) -> None:
         """Read an overlay; raise `DescriptionError`."""
         self.name: str = source.name
         self.uri: str = source.uri
@@ -137,7 +137,7 @@ class Overlay:
 
     # -- Applying ------------------------------------------------------------------------------------------------------
 
-    def _apply(self, action: _Action, root: Any, found: list[Found], steps: Steps, growth: Steps) -> None:
+    def _apply(self, action: _Action, root: Any, found: list[FoundNode], steps: Steps, growth: Steps) -> None:
         if action.remove:
             self._remove(action, found)
             return
@@ -158,14 +158,14 @@ class Overlay:
         survey(sources[0].value, self.name, self._limits)
         return _unshared(sources[0].value)
 
-    def _remove(self, action: _Action, found: list[Found]) -> None:
+    def _remove(self, action: _Action, found: list[FoundNode]) -> None:
         # The last items first, so that the numbers of those before them stay.
         for each in sorted(found, key=lambda each: each.key if isinstance(each.key, int) else 0, reverse=True):
             if each.parent is None:
                 raise self._error(action, "removes the whole description", "name a part of it")
             del each.parent.value[each.key]
 
-    def _change(self, action: _Action, found: Found, update: Any) -> None:
+    def _change(self, action: _Action, found: FoundNode, update: Any) -> None:
         """Merge a value into an object, append it to an array, or replace it."""
         value = found.value
         if isinstance(value, list):
@@ -242,7 +242,7 @@ class Overlays:
         """
         return {each.uri: each.digest for each in self._overlays if each.uri}
 
-    def on_root(self, value: Any, source: Source, limits: Limits) -> Any:
+    def on_root(self, value: Any, source: DocumentSource, limits: Limits) -> Any:
         """Apply the overlays of the root: all except those for a referenced document."""
         if not self._overlays:
             return value

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from toolwire.openapi.description.documents import Document, Limits, parse, survey, version_of
-from toolwire.openapi.description.fetching import Given, Reach, Source, Sources, TooManyDocuments
+from toolwire.openapi.description.fetching import DocumentSource, Given, Reach, Sources, TooManyDocuments
 from toolwire.openapi.description.overlays import Overlay, Overlays
 from toolwire.openapi.description.references import Description, embedded
 from toolwire.openapi.description.swagger2 import convert
@@ -51,12 +51,12 @@ class _Reader:
         self._overlays = overlays
         self._documents: dict[str, Document] = {}
         self._failures: dict[str, DescriptionError] = {}
-        self._values: dict[str, tuple[Source, Any]] = {}
+        self._values: dict[str, tuple[DocumentSource, Any]] = {}
         """Other documents as they were written, by address."""
         self._waiting: dict[str, Version | None] = {}
         """The addresses to read, with the version of the document that names them first; None for Swagger 2.0."""
 
-    def read(self, source: Source) -> Description:
+    def read(self, source: DocumentSource) -> Description:
         root = self._root(source)
         while self._waiting:
             uri, version = next(iter(self._waiting.items()))
@@ -64,7 +64,7 @@ class _Reader:
             self._read_other(uri, version)
         return Description(root, self._documents, self._failures, self._overlays.digests, self._overlays.warnings)
 
-    def _root(self, source: Source) -> Document:
+    def _root(self, source: DocumentSource) -> Document:
         value = self._overlays.on_root(parse(source.data, source.name, self._limits), source, self._limits)
         return self._add(value, version_of(value, source.name), source)
 
@@ -93,7 +93,7 @@ class _Reader:
             survey(found[1], source.name, self._limits)  # Before parts of it are taken.
         return found[1]
 
-    def _add(self, value: Any, version: Version | None, source: Source) -> Document:
+    def _add(self, value: Any, version: Version | None, source: DocumentSource) -> Document:
         """Add a document. A version of None stands for Swagger 2.0."""
         external, has_ids = survey(value, source.name, self._limits)
         if version is None:

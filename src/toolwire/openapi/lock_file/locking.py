@@ -18,7 +18,7 @@ from toolwire.openapi.api_options import ApiOptions
 from toolwire.openapi.api_server import ApiTools
 from toolwire.openapi.definition.chosen_operations import ApiOperations
 from toolwire.openapi.definition.descriptions import MAX_DESCRIPTION
-from toolwire.openapi.definition.selection import Choice, Selection
+from toolwire.openapi.definition.selection import Choice, OperationSelection
 from toolwire.openapi.definition.tool_definitions import ToolDefiner, merged_settings
 from toolwire.openapi.description.fetching import Reach
 from toolwire.openapi.description.operations import operations_of
@@ -126,7 +126,7 @@ def lock_api(
     operations = ApiOperations(
         api.description,
         definer_of(api.description, settings),
-        selection=Selection([*keep, lambda operation: _place(operation) in kept], drop),
+        selection=OperationSelection([*keep, lambda operation: _place(operation) in kept], drop),
         defaults=OperationSettings(output=settings.get("output")),
         decisions=_decided(decisions or {}, kept, every),
         decided_by={label: _option_of(settings) for label, settings in (decisions or {}).items()},

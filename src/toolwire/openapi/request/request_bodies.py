@@ -34,7 +34,7 @@ _OCTETS: Final = "application/octet-stream"
 _NO_ENCODING: Final = EncodingObject()
 
 
-class Upload:
+class BodyUpload:
     """Bytes that are sent as they are: the content of a file."""
 
     # Not a Struct, which JSON would write with all of its members.
@@ -60,7 +60,7 @@ _Form: TypeAlias = Callable[[Mapping[str, Any]], str]
 
 def _plain(value: Any) -> Any:
     """Return an upload inside JSON as text in base64, which is what `contentEncoding: base64` means."""
-    if isinstance(value, Upload):
+    if isinstance(value, BodyUpload):
         return value.content
     raise TypeError(f"{type(value).__name__} is not JSON")
 
@@ -131,7 +131,7 @@ def _writer(media: MediaTypeObject, names: WireNames) -> Callable[[Any], Body]:
 
 def _single(value: Any, media_type: str) -> Body:
     """Write a body that is bytes or text."""
-    if isinstance(value, (bytes, Upload)):
+    if isinstance(value, (bytes, BodyUpload)):
         return Body(_bytes(value), _specific(media_type, value))
     name = media_type.partition(";")[0].strip().lower()
     if name.endswith(("/xml", "+xml")) and not isinstance(value, str):
@@ -141,14 +141,14 @@ def _single(value: Any, media_type: str) -> Body:
     return Body(as_text(value).encode(), _OCTETS if "*" in media_type else media_type)
 
 
-def _bytes(value: bytes | Upload) -> bytes:
+def _bytes(value: bytes | BodyUpload) -> bytes:
     return value if isinstance(value, bytes) else value.content
 
 
 def _specific(declared: str, value: Any) -> str:
     """Return the media type of bytes: declared, or the file's if several are listed."""
     first, *others = [each.strip() for each in declared.split(",")]
-    own = value.media_type if isinstance(value, Upload) else None
+    own = value.media_type if isinstance(value, BodyUpload) else None
     for each in (first, *others):
         if own is not None and (each == own or (each.endswith("/*") and own.startswith(each[:-1])) or each == "*/*"):
             return header_value("the media type", own)
@@ -234,7 +234,7 @@ def _form_pairs(name: str, value: Any, content_type: str | None) -> list[tuple[s
 
 
 def _form_text(value: Any, content_type: str | None) -> str:
-    if isinstance(value, (bytes, Upload)):
+    if isinstance(value, (bytes, BodyUpload)):
         import base64
 
         return base64.b64encode(_bytes(value)).decode()
@@ -294,21 +294,21 @@ def _named_parts(name: str, value: Any, encoding: EncodingObject | None) -> Iter
     """
     encoding = encoding or _NO_ENCODING
     style = _style_of(encoding)
-    if style is not None and not isinstance(value, (bytes, Upload)):
+    if style is not None and not isinstance(value, (bytes, BodyUpload)):
         # Nothing is percent-encoded in a part (Encoding Object, "Fixed Fields for RFC6570-style Serialization").
         for key, text in pairs_writer(name, *style, str, str)(value):
             yield _Part([_disposition(key, None)], text.encode(), key)
         return
     for each in value if isinstance(value, list) else [value]:
         if each is not None:
-            filename = (each.filename or name) if isinstance(each, Upload) else None
+            filename = (each.filename or name) if isinstance(each, BodyUpload) else None
             yield _part(each, encoding, [_disposition(name, name if isinstance(each, bytes) else filename)])
 
 
 def _part(value: Any, encoding: EncodingObject, headers: list[tuple[str, str]]) -> _Part:
     declared = encoding.content_type
-    if isinstance(value, (bytes, Upload)):
-        own = value.media_type if isinstance(value, Upload) else None
+    if isinstance(value, (bytes, BodyUpload)):
+        own = value.media_type if isinstance(value, BodyUpload) else None
         content_type, data = _specific(declared or own or _OCTETS, value), _bytes(value)
     elif declared is not None and declared.startswith("multipart/"):
         data, content_type = _multipart(

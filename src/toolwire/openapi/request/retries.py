@@ -17,7 +17,7 @@ from toolwire.http1.pool import REDIRECTS, REDIRECTS_ANY_METHOD, Pool, target_of
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.openapi.access.signing import OutgoingRequest, SignedRequest, Signer
-from toolwire.openapi.calling import CalledOperation, Exchange
+from toolwire.openapi.calling import ApiExchange, CalledOperation
 from toolwire.openapi.request.api_rate import ApiRate, seconds_left
 from toolwire.printable import printable
 from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, ToolError, TransportError, Unreachable
@@ -75,7 +75,7 @@ class Sender:
         self._repeats_writes = repeats_writes
         self._key_header = None if idempotency_header is None or operation.is_read else idempotency_header.lower()
 
-    async def sign(self, exchange: Exchange) -> None:
+    async def sign(self, exchange: ApiExchange) -> None:
         request = exchange.request
         self._check(request.url)
         exchange.credentials, exchange.signed = None, request
@@ -88,7 +88,7 @@ class Sender:
             exchange.credentials = await self._signer.sign(exchange.call, request)
             exchange.signed = self._sent_home(exchange.credentials.request)
 
-    async def send(self, exchange: Exchange, *, is_read: bool) -> None:
+    async def send(self, exchange: ApiExchange, *, is_read: bool) -> None:
         may_repeat = is_read or (self._repeats_writes and self._key_header in exchange.request.headers)
         losses = Backoff(MAX_LOST)
         waits = redirects = 0
@@ -135,7 +135,7 @@ class Sender:
             else:
                 return
 
-    async def _signed_again(self, exchange: Exchange, response: HttpResponse) -> bool:
+    async def _signed_again(self, exchange: ApiExchange, response: HttpResponse) -> bool:
         """Replace the credentials that the API refused; return whether there are new ones.
 
         A refused request was not carried out, so that this holds for writes too.
@@ -148,12 +148,12 @@ class Sender:
         self._use(exchange, again)
         return True
 
-    def _use(self, exchange: Exchange, signed: SignedRequest | None) -> None:
+    def _use(self, exchange: ApiExchange, signed: SignedRequest | None) -> None:
         """Send a request with these credentials the next time; None leaves it as it is."""
         if signed is not None:
             exchange.credentials, exchange.signed = signed, self._sent_home(signed.request)
 
-    async def _redirect(self, exchange: Exchange, status: int, target: str, has_left: bool) -> None:
+    async def _redirect(self, exchange: ApiExchange, status: int, target: str, has_left: bool) -> None:
         """Follow a redirect.
 
         What came from arguments stays in the origin it is for, like credentials. `has_left`: a redirect left that

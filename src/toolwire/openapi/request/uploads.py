@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from toolwire.openapi.calling import Prepare
 from toolwire.openapi.model import ToolDefinition
-from toolwire.openapi.request.request_bodies import Upload
+from toolwire.openapi.request.request_bodies import BodyUpload
 from toolwire.protocol.errors import ProtocolError, ToolError
 from toolwire.server.call import Call
 
@@ -33,7 +33,7 @@ def uploads_of(definition: ToolDefinition) -> Prepare | None:
             value = made.get(name)
             if value is None:
                 continue
-            uploads: list[Upload] = []
+            uploads: list[BodyUpload] = []
             for each in value if isinstance(value, list) else [value]:
                 uploads.append(await read_upload(call, name, each))
                 total += len(uploads[-1].content)
@@ -45,7 +45,7 @@ def uploads_of(definition: ToolDefinition) -> Prepare | None:
     return prepare
 
 
-async def read_upload(call: Call, name: str, value: Any) -> Upload:
+async def read_upload(call: Call, name: str, value: Any) -> BodyUpload:
     """Return the bytes that an argument stands for; raise `ToolError` without any."""
     if isinstance(value, dict) and isinstance(value.get("uri"), str):
         return await _read_resource(call, name, value["uri"])
@@ -54,7 +54,7 @@ async def read_upload(call: Call, name: str, value: Any) -> Upload:
     raise ToolError(f"The argument {name!r} is base64, or an object with the uri of a resource of this server")
 
 
-def _decode_base64(name: str, value: str) -> Upload:
+def _decode_base64(name: str, value: str) -> BodyUpload:
     media_type = None
     if value.startswith("data:"):
         # RFC 2397. Clients write files into arguments in this form.
@@ -68,14 +68,14 @@ def _decode_base64(name: str, value: str) -> Upload:
             'give {"uri": ...} of a resource of this server instead'
         )
     try:
-        return Upload(binascii.a2b_base64(value.encode("ascii"), strict_mode=True), media_type)
+        return BodyUpload(binascii.a2b_base64(value.encode("ascii"), strict_mode=True), media_type)
     except (binascii.Error, UnicodeEncodeError):
         raise ToolError(
             f'The argument {name!r} is neither base64 nor {{"uri": ...}} of a resource of this server'
         ) from None
 
 
-async def _read_resource(call: Call, name: str, uri: str) -> Upload:
+async def _read_resource(call: Call, name: str, uri: str) -> BodyUpload:
     try:
         # The caller of the tool needs the permission to read it.
         contents = await call.host.read_for(call, uri, False)
@@ -87,4 +87,4 @@ async def _read_resource(call: Call, name: str, uri: str) -> Upload:
     data = found.blob if isinstance(found.blob, bytes) else str(found.text).encode(errors="replace")
     media_type = found.mime_type if isinstance(found.mime_type, str) else None
     last = uri.rstrip("/").rpartition("/")[2]
-    return Upload(data, media_type, last if last.isascii() and "." in last and len(last) <= 100 else None)
+    return BodyUpload(data, media_type, last if last.isascii() and "." in last and len(last) <= 100 else None)
