@@ -164,7 +164,7 @@ BUDGETS = (
     Budget("OpenAPI, GitHub's description, memory", mebibytes, "76 MiB (80 MB)", None, 76.3),
     Budget("task, Redis against memory", times, "0.3x", None, 0.3, more_is_better=True, aim=0.5),
     Budget("legacy call, Redis against memory", times, "0.46x", None, 0.46, more_is_better=True, aim=0.7),
-    Budget("replica beside 49 others, share of a core", percent, "2 %", None, 0.02),
+    Budget("replica beside 49 more, share of a core", percent, "2 %", None, 0.02),
 )
 
 

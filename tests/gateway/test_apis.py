@@ -130,7 +130,7 @@ async def test_an_api_in_the_file_of_a_gateway(stub: StubApi, tmp_path: Path) ->
         ({"lock": "none.lock.json"}, "none.lock.json cannot be read"),
         ({"openapi": "api.json", "api": {"kep": []}}, "did you mean 'keep'?"),
         ({"openapi": "api.json", "api": {"keep": ["listPet"]}}, "did you mean 'listPets'"),
-        ({"openapi": "api.json", "api": {"credentials": {"key": {"kind": "none"}}}}, "no security scheme of the API"),
+        ({"openapi": "api.json", "api": {"credentials": {"key": {"kind": "none"}}}}, "not a security scheme"),
         (
             {
                 "openapi": "api.json",
