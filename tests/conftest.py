@@ -173,10 +173,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.collect()
         gc.freeze()
         has_collected = False
-    # A test that was ended inside a loop by its time limit leaves it as the running one.
-    asyncio._set_running_loop(None)
     STARTS.is_on = item.get_closest_marker("cold_start") is None
     STARTS.is_for_all = item.get_closest_marker("warm_start") is not None
+
+
+def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
+    if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout"):
+        # A test that its time limit ended inside a loop leaves it as the running one.
+        asyncio._set_running_loop(None)
 
 
 def pytest_unconfigure() -> None:

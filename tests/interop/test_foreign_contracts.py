@@ -22,7 +22,7 @@ from toolwire.auth import NoCredential
 from toolwire.openapi import ALL, Api, openapi
 from toolwire.openapi.access.security import read_security_schemes
 from toolwire.openapi.model import ToolDefinition
-from toolwire.testing.generated import made
+from toolwire.testing.generated import make_values
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -128,7 +128,7 @@ def arguments_of(definition: ToolDefinition) -> list[dict[str, Any]]:
     uploads = {each.name for each in definition.arguments if each.is_upload}
     parameters = {each.name for each in definition.arguments if each.parameter is not None}
     found = []
-    for each in made(schema, validator, Random(1), 40):
+    for each in make_values(schema, validator, Random(1), 40):
         each.pop(definition.select or "", None)
         each |= {name: ["aGk=", "aG8="] if isinstance(each[name], list) else "aGk=" for name in uploads & each.keys()}
         if each not in found and not any(is_odd(each[name]) for name in parameters & each.keys()):
